@@ -29,11 +29,18 @@ from bigembed.store.exchange import Exchange, reading
 # Parcels: what every block has for every other one, read by offset, in files whose number stays linear in the blocks.
 #
 # Rows in any order go to all blocks (their partitions, the blocks of an output): a sender leaves one file, its arrays
-# in the order of the receivers, with an index of fixed size that a receiver reads one entry of. A receiver opens each
-# sender's file, so many senders are first merged, :data:`SENDERS` files at most, each in the order of the receivers
-# again. A parcel has one CRC-32C, over the place that it was written for, its sizes and its bytes; an empty one, of
-# which the index alone is written, has that of the sender. Of most blocks in some order most receivers get nothing, and
-# of a shuffled input each gets a few rows: what a parcel costs is paid for every pair of blocks.
+# in the order of the receivers, and at the end an index. A receiver opens each sender's file, so many senders are first
+# merged, :data:`SENDERS` files at most, each in the order of the receivers again.
+#
+#     parcel · parcel · …
+#     entries: receiver, position, checksum, rows of each array; of those receivers alone that get something
+#     groups: of every :data:`GROUP` receivers how many entries begin with theirs, and the CRC-32C of theirs
+#     names, dtypes and shapes of the arrays, as JSON
+#     footer: four letters, length of the JSON, number of receivers
+#
+# A parcel has one CRC-32C, over the place that it was written for, its sizes and its bytes. Of most blocks in some
+# order most receivers get nothing, and of a shuffled input each gets a few rows: what a pair of blocks costs that have
+# nothing for each other is a share of a group, so that the index of n blocks is linear in their rows, not in n².
 #
 # What few blocks have for few others goes through pieces of the exchange, whose receivers a map returns.
 
@@ -41,8 +48,11 @@ SENDERS = 256
 """Files that a receiver opens, at most: more of them take longer than reading and writing the rows once more."""
 MERGED_BYTES = 8 << 20
 """Bytes of all senders that a merge holds."""
-_HEAD = struct.Struct("<4sII")
-_MAGIC = b"bep2"
+GROUP = 16
+"""Consecutive receivers whose entries are read together, and share a checksum."""
+_FOOTER = struct.Struct("<4sII")
+_GROUP = struct.Struct("<iI")
+_MAGIC = b"bep3"
 
 Types = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """Dtype of each array, and its shape without the rows."""
@@ -157,26 +167,29 @@ def _writing(exchange: Exchange, name: str, sender: int, columns: Types, receive
     """A function that writes the parcels of some receivers, those behind them with its next call."""
     path = f"{exchange.root}/{name}/{sender}"
     meta = json.dumps([[key, dtype.str, shape] for key, (dtype, shape) in columns.items()]).encode()
-    head = _HEAD.pack(_MAGIC, len(meta), receivers) + meta
-    place, (entry, label) = _place(name, sender, head), _structs(len(columns))
-    index = bytearray(receivers * entry.pack(0, place, *[0] * len(columns)))
+    footer = meta + _FOOTER.pack(_MAGIC, len(meta), receivers)
+    place, (entry, label) = _place(name, sender, footer), _structs(len(columns))
+    entries: list[bytes] = []
+    begins = [0] * (_groups(receivers) + 1)
 
     def writer(file: Any) -> Write:
-        file.write(head + bytes(len(index)))
-
         def write(some: Array, rows: Array, parts: Iterable[bytes]) -> None:
             position = file.tell()
             for number, counts, part in zip(some.tolist(), rows.tolist(), parts, strict=True):
                 crc = _crc(place, label.pack(number, *counts), part)
-                entry.pack_into(index, number * entry.size, position, crc, *counts)
+                entries.append(entry.pack(number, position, crc, *counts))
+                begins[number // GROUP + 1] += 1
                 file.write(part)
                 position += len(part)
 
         return write
 
     def finish(file: Any) -> None:
-        file.seek(len(head))
-        file.write(index)
+        index = []
+        for number, (low, high) in enumerate(pairwise(accumulate(begins))):
+            file.write(text := b"".join(entries[low:high]))
+            index.append(_GROUP.pack(len(entries) - low, _group_sum(place, number, text)))
+        file.write(b"".join([*index, footer]))
 
     if is_url(path):
         buffer = io.BytesIO()
@@ -205,14 +218,23 @@ def _widths(columns: Types) -> list[int]:
 
 @lru_cache(maxsize=16)
 def _structs(columns: int) -> tuple[struct.Struct, struct.Struct]:
-    """An entry of the index: position, checksum, and the rows of each column; and what goes into the checksum beside
-    the bytes: the receiver, and those rows."""
-    return struct.Struct(f"<qI{columns}i"), struct.Struct(f"<{1 + columns}q")
+    """An entry of the index: receiver, position, checksum, and the rows of each column; and what goes into the checksum
+    beside the bytes: the receiver, and those rows."""
+    return struct.Struct(f"<iqI{columns}i"), struct.Struct(f"<{1 + columns}q")
 
 
-def _place(name: str, sender: int, head: bytes) -> int:
+def _place(name: str, sender: int, footer: bytes) -> int:
     """A checksum of who sends what, which goes into that of every parcel: no two can be swapped."""
-    return int(google_crc32c.value(f"{name}/{sender}/".encode() + head))
+    return int(google_crc32c.value(f"{name}/{sender}/".encode() + footer))
+
+
+def _groups(receivers: int) -> int:
+    return -(-receivers // GROUP)
+
+
+def _group_sum(place: int, number: int, entries: bytes) -> int:
+    """The checksum of a group's entries."""
+    return int(google_crc32c.extend(place, struct.pack("<q", number) + entries))
 
 
 def _crc(place: int, label: bytes, data: Any) -> int:
@@ -229,8 +251,8 @@ class _Parcels:
     widths: list[int]
     """Bytes of a row of each."""
     receivers: int
-    index: int
-    """Where the index begins."""
+    groups: int
+    """Where the groups of the index begin."""
 
     @property
     def nothing(self) -> list[Array]:
@@ -250,21 +272,12 @@ class _Parcels:
 
     def parcels(self, first: int, stop: int) -> Iterator[tuple[int, list[int], list[bytes]]]:
         """Of each of these for whom there is something: its number, and the rows and the bytes of each array."""
-        entry, label = _structs(len(self.columns))
-        self.file.seek(self.index + first * entry.size)
-        index = self.file.read((stop - first) * entry.size)
-        if len(index) != (stop - first) * entry.size:
-            raise ValueError("its index is cut off")
-        some = []
-        for number, (position, crc, *rows) in enumerate(entry.iter_unpack(index), first):
-            if any(rows):
-                some.append((number, position, crc, rows))
-            elif crc != self.place or position:
-                raise ValueError(f"its index is damaged at block {number}")
+        label = _structs(len(self.columns))[1]
+        some = [found for found in self._entries(first // GROUP, -(-stop // GROUP)) if first <= found[0] < stop]
         if not some:
             return
         begin, widths = some[0][1], self.widths
-        _, last, _, rows = some[-1]
+        _, last, _, *rows = some[-1]
         size = last - begin + sum(map(mul, rows, widths))
         if begin < 0 or size < 0:
             raise ValueError("its index is damaged")
@@ -272,11 +285,25 @@ class _Parcels:
             raise ValueError("it is cut off, or its index is damaged")
         self.file.seek(begin)
         data = self.file.read(size)
-        for number, position, crc, rows in some:
+        for number, position, crc, *rows in some:
             places = [*accumulate(map(mul, rows, widths), initial=position - begin)]
             if places[0] < 0 or _crc(self.place, label.pack(number, *rows), data[places[0] : places[-1]]) != crc:
                 raise ValueError(f"what it has for block {number} does not have its checksum")
             yield number, rows, [data[low:high] for low, high in pairwise(places)]
+
+    def _entries(self, first: int, stop: int) -> list[tuple[int, ...]]:
+        """Those of the groups ``first`` to one before ``stop``, as :func:`_structs` has them, ascending."""
+        entry, count = _structs(len(self.columns))[0], _groups(self.receivers)
+        self.file.seek(max(0, self.groups + first * _GROUP.size))
+        groups = [*_GROUP.iter_unpack(self.file.read((min(stop + 1, count) - first) * _GROUP.size)), (0, 0)]
+        self.file.seek(max(0, self.groups - groups[0][0] * entry.size))
+        found: list[tuple[int, ...]] = []
+        for number, ((left, crc), (behind, _)) in enumerate(pairwise(groups[: stop - first + 1]), first):
+            text = self.file.read(max(0, left - behind) * entry.size)
+            if _group_sum(self.place, number, text) != crc:
+                raise ValueError(f"its index is damaged at block {number * GROUP}")
+            found += entry.iter_unpack(text)
+        return found
 
 
 @contextmanager
@@ -285,13 +312,16 @@ def _opened(exchange: Exchange, name: str, sender: int) -> Iterator[_Parcels]:
     path = f"{exchange.root}/{name}/{sender}"
     try:
         with reading(path, sender), at(path).open("rb") as file:
-            fixed = file.read(_HEAD.size)
-            magic, length, receivers = _HEAD.unpack(fixed)
+            end = file.seek(max(0, file.seek(0, os.SEEK_END) - _FOOTER.size))
+            fixed = file.read()
+            magic, length, receivers = _FOOTER.unpack(fixed)
             if magic != _MAGIC:
-                raise ValueError("it does not begin like one")
+                raise ValueError("it does not end like one")
+            groups = end - length - _groups(receivers) * _GROUP.size
+            file.seek(max(0, end - length))
             meta = file.read(length)
-            place, (columns, widths) = _place(name, sender, fixed + meta), _columns(meta)
-            yield _Parcels(file, place, columns, widths, receivers, len(fixed + meta))
+            place, (columns, widths) = _place(name, sender, meta + fixed), _columns(meta)
+            yield _Parcels(file, place, columns, widths, receivers, groups)
     except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, struct.error) as error:
         raise DamagedError(f"{path}: not readable as a file of parcels: {error}") from error
 

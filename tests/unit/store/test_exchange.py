@@ -246,7 +246,7 @@ class TestParcels:
         left = merge_parcels(exchange, "x", 3)
         path = Path(exchange.root) / left.name / "0"
         content = 3 * (8 + 8) * (3 // left.files)
-        index = path.stat().st_size - content
+        entry = 4 + 8 + 4 + 2 * 4
         assert left.to(1)["ids"].tolist() == 3 * [3, 3, 3]
         for receiver in (0, 2, 3):
             found = left.to(receiver)
@@ -256,9 +256,26 @@ class TestParcels:
             }
         assert [len(part["ids"]) for part in next(left.parts(0, 4))] == [0, 3 * (3 // left.files), 0, 0]
         whole = path.read_bytes()
-        path.write_bytes(whole[: index - 24] + bytes(24) + whole[index:])  # (a hole, as a lost page leaves it)
-        with pytest.raises(DamagedError, match="index is damaged at block 3"):
+        path.write_bytes(
+            whole[:content] + bytes(entry) + whole[content + entry :]
+        )  # (a hole, as a lost page leaves it)
+        with pytest.raises(DamagedError, match="index is damaged at block 0"):
             left.to(3)
+
+    def test_an_index_has_entries_for_those_alone_that_get_something(self, exchange: Exchange) -> None:
+        """A block of few rows sends the same bytes, but for its groups, among 100 blocks and among 10 000."""
+        sizes = {}
+        for receivers in (100, 10_000):
+            to = np.array([3, 17, 18, receivers - 1])
+            order, starts = by_receiver(to, receivers)
+            send(exchange, f"x{receivers}", 0, {"rows": (to[order], starts)})
+            left = merge_parcels(exchange, f"x{receivers}", 1)
+            assert [left.to(receiver)["rows"].tolist() for receiver in to] == [[receiver] for receiver in to]
+            assert not any(left.to(receiver)["rows"].size for receiver in (0, 16, 19, 98, receivers - 2))
+            assert [len(part["rows"]) for part in next(left.parts(10, 20))] == [0] * 7 + [1, 1, 0]
+            groups = -(-receivers // parcels.GROUP)
+            sizes[receivers] = (Path(exchange.root) / f"x{receivers}" / "0").stat().st_size - 8 * groups
+        assert sizes[100] == sizes[10_000]
 
     def test_what_was_merged_before_is_not_found_again(
         self, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
