@@ -2,7 +2,8 @@
 
     python benchmarks/sixty_four.py                      # diffusion map and UMAP, undisturbed and with what goes wrong
 
-`dask scheduler` and eight `dask worker` of eight processes each, with nannies, as eight machines would have them; real
+`dask scheduler` and eight `dask worker` of eight processes each, with nannies, as eight machines would have them, and
+with the settings of `deploy/dask.yaml` (with Dask's own, 64 idle workers that look at their clocks take two cores); real
 jobs, started as a process, on files. Blocks are small, so that every worker has some. All stages have to be the same
 bytes as with one worker. Then eight workers are killed at once, one is frozen (SIGSTOP), and one gets a tenth of its
 time (SIGSTOP and SIGCONT, again and again). Printed are the processor time of the scheduler and of the process that
@@ -72,6 +73,7 @@ class Cluster:
         self.folder, self.workers = folder, workers
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT), BLOCK: str(block)}
         self.environment |= {"NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+        self.environment["DASK_CONFIG"] = str(ROOT / "deploy" / "dask.yaml")
         self.nodes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Cluster:

@@ -137,6 +137,8 @@ def run_start(
         vectors = context.of("solve", "right")
         moments = np.sum(map_blocks(spectral_moments, blocks, vectors=vectors, m=m, mass=mass), axis=0)
         reason = localized(moments, graph.n)
+        if graph.rowless and (participation(moments, graph.n) >= CARRIED).any():
+            reason = ""  # (one that spreads the rows is enough: such maps are as good as from principal coordinates)
         if scale.connected and context.results("components")["sizes"][0] < scale.connected * graph.n:
             reason = "the graph is in several parts"
         if reason and not graph.rowless:
@@ -219,12 +221,21 @@ def localized(moments: Array, n: int) -> str:
     >>> localized(np.array([[4.0, 4.0], [4.0, 16.0]]), 4), localized(np.array([[100.0], [10_000.0]]), 100)
     ('', 'coordinate 1 shows 1 % of the rows against all others')
     """
-    second, fourth = moments
-    share = second**2 / np.where(fourth > 0, n * fourth, 1.0)
+    share = participation(moments, n)
     least = int(share.argmin()) if len(share) else 0
-    if not len(share) or share[least] >= CARRIED or not fourth[least] > 0:
+    if not len(share) or share[least] >= CARRIED:
         return ""
     return f"coordinate {least + 1} shows {100 * share[least]:.2g} % of the rows against all others"
+
+
+def participation(moments: Array, n: int) -> Array:
+    """Return the share of the n rows that carries each eigenvector, 1 of one that is 0.
+
+    >>> participation(np.array([[4.0, 4.0, 0.0], [4.0, 16.0, 0.0]]), 4).tolist()
+    [1.0, 0.25, 1.0]
+    """
+    second, fourth = moments
+    return np.where(fourth > 0, second**2 / np.where(fourth > 0, n * fourth, 1.0), 1.0)
 
 
 def spectral_block(b: int, *, vectors: str, sizes: Array, m: int, seed: int, scale: Scale, out: str) -> None:

@@ -105,3 +105,18 @@ def test_a_localized_start_is_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", LocalizedWarning)
         be.spectral_start(weights())
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.ComponentsWarning")
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_a_map_of_a_graph_warns_of_its_start_where_no_eigenvector_spreads_the_nodes(pairs: int) -> None:
+    """Pairs of nodes that hang by weak edges on a ring of 100, each told from the rest by an eigenvector."""
+    ring = sparse.diags_array([np.ones(99), np.ones(99), 1.0, 1.0], offsets=[-1, 1, 99, -99])
+    graph = sparse.block_diag([ring, *[np.array([[0, 1.0], [1.0, 0]])] * pairs]).tolil()
+    for pair in range(pairs):
+        graph[40 * pair, 100 + 2 * pair] = graph[100 + 2 * pair, 40 * pair] = 1e-4
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        be.UMAP(2, n_epochs=10).fit(sparse.csr_array(graph.tocsr()))
+    said = [str(one.message) for one in seen if "starts from eigenvectors" in str(one.message)]
+    assert len(said) == pairs - 1
