@@ -18,7 +18,8 @@ from bigembed.jobs.places.cluster import machine_memory, threads_of
 from bigembed.jobs.planning import footprint, imported_here, rates, resident
 from bigembed.jobs.planning.notes import alternatives, pass_notes, search_notes
 from bigembed.jobs.planning.plan import Plan, is_bare, is_compiled
-from bigembed.jobs.planning.resources import COMPILER, FIRST_USE, TASK_HERE, Resources
+from bigembed.jobs.planning.resources import COMPILER, FIRST_USE, Resources
+from bigembed.jobs.planning.times import TASK_HERE
 from bigembed.rows import RowSource
 from bigembed.rows.input import StreamedRows, is_persisted
 from bigembed.rows.sparse import kept_rows

@@ -21,15 +21,8 @@ from bigembed.jobs.places import Place
 from bigembed.jobs.places.cluster import machine_memory, named_kind
 from bigembed.jobs.planning import Rates, rates, shared_bandwidth
 from bigembed.jobs.planning.notes import WindowPlan, compilation_seconds
-from bigembed.jobs.planning.resources import (
-    Peaks,
-    PlannedStage,
-    Resources,
-    TimeModel,
-    moved,
-    remains,
-    resources_of,
-)
+from bigembed.jobs.planning.resources import Peaks, Resources, remains, resources_of
+from bigembed.jobs.planning.times import PlannedStage, TimeModel, moved
 from bigembed.maps import method
 from bigembed.quality.passes import LOADED
 from bigembed.rows.formats.tables import check_table

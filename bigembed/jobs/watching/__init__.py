@@ -19,7 +19,7 @@ from typing import Any, Self
 from bigembed.errors import BigembedWarning, LockedError
 from bigembed.jobs import places, planning, size
 from bigembed.jobs.planning.plan import Plan
-from bigembed.jobs.planning.resources import RemainingTime
+from bigembed.jobs.planning.times import RemainingTime
 from bigembed.jobs.watching.logs import Logs
 from bigembed.jobs.watching.status import SECONDS, Status, check, outcome, status_of
 from bigembed.runtime import Event, Observer, Progress, no_progress, runtime_now, silent

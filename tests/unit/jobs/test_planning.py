@@ -27,15 +27,13 @@ from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.planning.resources import (
     FIRST_USE,
     KEPT_OF_TASKS,
-    MESSAGES,
-    PUBLISH,
     Peaks,
     Resources,
-    TimeModel,
     remains,
     resources_of,
     runs_at,
 )
+from bigembed.jobs.planning.times import MESSAGES, PUBLISH, TimeModel
 from bigembed.jobs.report.lines import plan_lines
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.spec import read_job

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bigembed.jobs import watching as reporter
-from bigembed.jobs.planning import resources as module
-from bigembed.jobs.planning.resources import PlannedStage, RemainingTime
+from bigembed.jobs.planning import times as module
+from bigembed.jobs.planning.times import PlannedStage, RemainingTime
 from bigembed.jobs.run import run_job
 from bigembed.jobs.watching import RunOptions
 from bigembed.jobs.watching.console import Console
