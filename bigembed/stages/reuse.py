@@ -246,6 +246,7 @@ def outdated(
     (:mod:`bigembed.stages.runs`); as its content is known, what follows it need not be.
     """
     why: dict[str, str] = {}
+    inside: set[str] = set()  # (reasons in words of the code, not of a user)
     there: dict[str, Manifest] = {}
     prints = {} if prints is None else prints
     digests: dict[str, str] = {}
@@ -265,15 +266,25 @@ def outdated(
             if found is not None and found.dropped and identity.made(found) and stage.holds(found.results):
                 digests[stage.name], there[stage.name] = found.digest, found  # (killed while it was made again)
                 continue
+            read = _read(found, identity) if found else ""
             why[stage.name] = (
                 _difference(found.parameters, stage)
                 or _earlier(stage.name, run, listed)
-                or _read(found, identity)
+                or read
                 or (OTHER if stage.holds(found.results) else EARLIER)
                 if found
                 else GONE
             )
+            inside |= {read} - {""}
+    if inside and (said := _first_difference(stages, run)):
+        why = {name: said if reason in inside else reason for name, reason in why.items()}
     return why | lacking(stages, there, why, retention)
+
+
+def _first_difference(stages: Sequence[Stage], run: Run) -> str:
+    """How the parameters of the first stage differ that was made with others; nothing where none was."""
+    both = ((found_manifest(run, stage.name), stage) for stage in stages)
+    return next(filter(None, (_difference(found.parameters, stage) for found, stage in both if found)), "")
 
 
 def usable(stage: Stage, identity: Identity, run: Run) -> tuple[Manifest | None, str]:

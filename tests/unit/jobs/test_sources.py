@@ -271,6 +271,13 @@ class TestSuperseded:
         assert "it was made with n_neighbors=8, now 12" in told
         assert verify(tmp_path / "model-run.zarr")["superseded"] == {"model": "made with n_neighbors=8, now 12"}
 
+    def test_the_reason_is_a_parameter_of_the_job(self, tmp_path):
+        """With 20 neighbors for 15 blocks are smaller: what a user has changed is said, not what follows from it."""
+        np.save(tmp_path / "rows.npy", flat(0))
+        run_job(job_in(tmp_path, 'name = "umap"\nn_epochs = 2\nn_neighbors = 15'))
+        stopped_after(job_in(tmp_path, 'name = "umap"\nn_epochs = 2\nn_neighbors = 20'), "partition")
+        assert {*superseded(tmp_path / "run.zarr").values()} == {"made with n_neighbors=15, now 20"}
+
     def test_coordinates_that_cannot_be_leave_the_map_that_is_there(self, tmp_path):
         np.save(tmp_path / "rows.npy", flat(0))
         write = partial(job_in, tmp_path, output='model = "model.zarr"')
