@@ -71,19 +71,27 @@ def by_receiver(receivers: Array, count: int) -> tuple[Array, Array]:
     return order, np.concatenate([[0], np.cumsum(np.bincount(receivers, minlength=count))]).astype(np.int64)
 
 
-@writes
 def send(exchange: Exchange, name: str, sender: int, columns: Columns) -> None:
     """Leave every receiver its part of each array; replaces what the sender left before."""
     edges = [np.asarray(part, np.int64) for _, part in columns.values()]
     rows = np.stack([np.diff(edge) for edge in edges], axis=1)
     types = {key: (array.dtype, array.shape[1:]) for key, (array, _) in columns.items()}
-    content = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array, _ in columns.values()]
+    content = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array, _ in columns.values()]
     places = np.stack([edge * width for edge, width in zip(edges, _widths(types), strict=True)], axis=1)
+    some = np.flatnonzero(rows.any(axis=1))
     with _writing(exchange, name, sender, types, len(rows)) as write:
-        some = np.flatnonzero(rows.any(axis=1))
-        spans = zip(places[some].tolist(), places[some + 1].tolist(), strict=True)
-        parts = ([part[low:high] for part, low, high in zip(content, *span, strict=True)] for span in spans)
-        write(some, rows[some], map(b"".join, parts))
+        _write_parts(write, some, rows[some], content, places[some].tolist(), places[some + 1].tolist())
+
+
+@writes
+def _write_parts(
+    write: Write, some: Array, rows: Array, content: list[Array], begins: list[list[int]], ends: list[list[int]]
+) -> None:
+    """Write the parts of some receivers: of each its rows, and where its bytes of each array begin and end."""
+    data = [array.data for array in content]
+    spans = zip(begins, ends, strict=True)
+    parts = ([part[low:high] for part, low, high in zip(data, *span, strict=True)] for span in spans)
+    write(some, rows, map(b"".join, parts))
 
 
 @dataclass(frozen=True)
