@@ -73,6 +73,7 @@ class Cluster:
         self.folder, self.workers = folder, workers
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT), BLOCK: str(block)}
         self.environment |= {"NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)  # (64 processes would compile the package anew)
         self.environment["DASK_CONFIG"] = str(ROOT / "deploy" / "dask.yaml")
         self.nodes: list[subprocess.Popen[bytes]] = []
 
