@@ -307,7 +307,7 @@ class Page:
         typer.Option(
             metavar="FILE[:NAMES]",
             help="Columns to colour by: a vector (Zarr, .npy), or a table (Parquet, CSV) and which of its columns; "
-            "repeatable.",
+            "repeatable. By position: row i is that of row i of the input.",
         ),
     ] = None
     ids: Annotated[str | None, typer.Option(metavar="FILE[:NAME]", help="Names of the rows, given likewise.")] = None

@@ -30,7 +30,8 @@ class NeighborTransformer(TransformerMixin, BaseEstimator):
         The number k of neighbors. Each row also stores the distance to one more, which of fitted rows is the row
         itself, at 0.
     metric : str or function
-        The distance of two rows, as for :func:`bigembed.build_neighbor_graph`.
+        The distance of two rows, as for :func:`bigembed.build_neighbor_graph`. With "cosine" it is the chord
+        √(2 (1 − cos)), where scikit-learn has 1 − cos: d²/2 of the chord d. The neighbors are the same.
     recall : float in (0, 1]
         The target share of true neighbors.
     algorithm : {"auto", "cells", "nn-descent", "pynndescent"}

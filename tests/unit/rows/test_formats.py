@@ -172,6 +172,15 @@ class TestEveryFormat:
         assert found.shape == (2, 2)
         np.testing.assert_array_equal(np.concatenate(list(found.stream(0, 2))), wanted)
 
+    def test_a_column_of_lists_is_refused_with_what_to_do(self, tmp_path):
+        """Embeddings often lie so in a table; a column of text has no such advice."""
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        for name, column in (("lists", [[1.0, 2.0], [3.0, 4.0]]), ("text", ["a", "b"])):
+            parquet.write_table(pyarrow.table({"column": column}), tmp_path / f"{name}.parquet")
+            with pytest.raises(InputError, match="columns that are not numbers: column") as refused:
+                open_reader(tmp_path / f"{name}.parquet")
+            assert ("numpy.stack" in str(refused.value)) == (name == "lists")
+
     @pytest.mark.parametrize(
         ("text", "message"),
         [
