@@ -41,6 +41,8 @@ from bigembed.viewer.sources import columns_of, scene_of, vector_of
 
 SUFFIX = "-view"
 """Of the folder beside a run, where none is named."""
+COMPARED = 100
+"""Ids of the first block that differ from those of the run, and are looked for among all."""
 
 
 @declared
@@ -220,13 +222,32 @@ def scene_at(
         known |= {"title": title or known["title"]} | ({} if pairs is None else {"pairs": pairs})
     if ids is not None:
         with naming("ids"):
-            known["ids"] = vector_of(ids, scratch, "ids")
+            given_ids = vector_of(ids, scratch, "ids")
+            refuse_other_order(given_ids, known.get("ids"))
+            known["ids"] = given_ids
     if rows is not None:
         known |= {"rows": rows, "metric": metric}
     given = columns_of(columns, scratch)
     taken = {name for name, _ in given}
     known["columns"] = (*((name, one) for name, one in own if name not in taken), *given)
     return scene_of(source, scratch, **known)
+
+
+def refuse_other_order(ids: RowSource, known: RowSource | None) -> None:
+    """InputError where given ids are those that a run knows, in another order: columns beside them would be, too."""
+    if known is None or known.shape != ids.shape:
+        return
+    spans = bounds(ids.shape[0], BLOCK)
+    own, given = (encoded(one.read(*spans[0])).tolist() for one in (known, ids))
+    apart = [row for row, (name, other) in enumerate(zip(own, given, strict=True)) if name != other][:COMPARED]
+    sought = {own[row] for row in apart}
+    if any(not sought.isdisjoint(encoded(ids.read(*span)).tolist()) for span in spans if sought):
+        row = apart[0]
+        there, here = own[row].decode(), given[row].decode()
+        raise InputError(
+            f"they are those of the run in another order: row {row} is {there} there and {here} here. "
+            "Columns are taken by position: put the table into the order of the run (bigembed export writes its ids)"
+        )
 
 
 def _kind(place: AnyPath) -> str:

@@ -538,3 +538,17 @@ def test_a_job_writes_it_at_its_end(tmp_path: Path) -> None:
     assert contents(tmp_path / "page") == before
     with pytest.raises(errors.ExistingOutputError, match="this run did not write it"):
         run_job(job_in(tmp_path, source=DIGITS, output='view = "page"', path="other.zarr"))
+
+
+def test_ids_of_the_run_in_another_order_are_refused(tmp_path: Path) -> None:
+    """Columns are taken by position: a table in another order would give rows the colours of others."""
+    rows, order = np.random.default_rng(0).normal(size=(60, 4)), np.random.default_rng(1).permutation(60)
+    np.save(tmp_path / "rows.npy", rows)
+    names = np.array([f"document {n}" for n in range(60)])
+    np.save(tmp_path / "names.npy", names)
+    run_job(job_in(tmp_path, source='path = "rows.npy"\nids = "names.npy"'))
+    value = {"value": rows[:, 0]}
+    with pytest.raises(errors.InputError, match=r"ids: they are those of the run in another order: row \d+ is docu"):
+        be.view(tmp_path / "run.zarr", tmp_path / "page", columns=value, ids=names[order])
+    for number, ids in enumerate((None, names, [f"name {n}" for n in range(60)])):
+        assert be.view(tmp_path / "run.zarr", tmp_path / f"page{number}", columns=value, ids=ids)
