@@ -3,11 +3,11 @@
     python benchmarks/sixty_four.py                      # diffusion map and UMAP, undisturbed and with what goes wrong
 
 `dask scheduler` and eight `dask worker` of eight processes each, with nannies, as eight machines would have them, and
-with the settings of `deploy/dask.yaml` (by Dask's own, 64 idle workers that look at their clocks take two cores); real
-jobs, started as a process, on files. Blocks are small, so that every worker has some. All stages have to be the same
-bytes as with one worker. Then eight workers are killed at once, one is frozen (SIGSTOP), and one gets a tenth of its
-time (SIGSTOP and SIGCONT, again and again). Printed are the processor time of the scheduler and of the process that
-hands out tasks, per task too; their sockets and open files; the memory of a worker.
+with the settings of `deploy/dask.yaml`; real jobs, started as a process, on files. Blocks are small, so that every
+worker has some. All stages have to be the same bytes as with one worker. Then eight workers are killed at once, one is
+frozen (SIGSTOP), and one gets a tenth of its time (SIGSTOP and SIGCONT, again and again). Printed are the processor
+time of the scheduler and of the process that hands out tasks, per task too; their sockets and open files; the memory
+of a worker.
 
 The workers share the few cores of this machine, so that seconds say nothing of what sixty-four cores would take. It
 needs about 14 GiB. It ends with status 1 where bytes differ or a job ends otherwise than it should.

@@ -234,14 +234,19 @@ def scene_at(
 
 
 def refuse_other_order(ids: RowSource, known: RowSource | None) -> None:
-    """InputError where given ids are those that a run knows, in another order: columns beside them would be, too."""
+    """InputError where given ids are those that a run knows, in another order: columns beside them would be, too.
+
+    Those of the first block are compared. Names of another kind pass, also where some of them are ids of the run.
+    """
     if known is None or known.shape != ids.shape:
         return
     spans = bounds(ids.shape[0], BLOCK)
     own, given = (encoded(one.read(*spans[0])).tolist() for one in (known, ids))
     apart = [row for row, (name, other) in enumerate(zip(own, given, strict=True)) if name != other][:COMPARED]
     sought = {own[row] for row in apart}
-    if any(not sought.isdisjoint(encoded(ids.read(*span)).tolist()) for span in spans if sought):
+    for span in spans if apart else ():
+        sought.difference_update(encoded(ids.read(*span)).tolist())
+    if apart and not sought:
         row = apart[0]
         there, here = own[row].decode(), given[row].decode()
         raise InputError(

@@ -34,13 +34,13 @@ from bigembed.store.exchange import Exchange, reading
 #
 #     parcel · parcel · …
 #     entries: receiver, position, checksum, rows of each array; of those receivers alone that get something
-#     groups: of every :data:`GROUP` receivers how many entries begin with theirs, and the CRC-32C of theirs
+#     groups: for every :data:`GROUP` receivers the entries from theirs to the end, counted; their CRC-32C
 #     names, dtypes and shapes of the arrays, as JSON
 #     footer: four letters, length of the JSON, number of receivers
 #
 # A parcel has one CRC-32C, over the place that it was written for, its sizes and its bytes. Of most blocks in some
-# order most receivers get nothing, and of a shuffled input each gets a few rows: what a pair of blocks costs that have
-# nothing for each other is a share of a group, so that the index of n blocks is linear in their rows, not in n².
+# order most receivers get nothing, and of a shuffled input each gets a few rows: two blocks that have nothing for each
+# other cost half a byte, their share of a group, and the rest of the index grows with the rows.
 #
 # What few blocks have for few others goes through pieces of the exchange, whose receivers a map returns.
 
@@ -79,19 +79,27 @@ def send(exchange: Exchange, name: str, sender: int, columns: Columns) -> None:
     content = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array, _ in columns.values()]
     places = np.stack([edge * width for edge, width in zip(edges, _widths(types), strict=True)], axis=1)
     some = np.flatnonzero(rows.any(axis=1))
-    with _writing(exchange, name, sender, types, len(rows)) as write:
-        _write_parts(write, some, rows[some], content, places[some].tolist(), places[some + 1].tolist())
+    _leave(exchange, name, sender, types, len(rows), some, rows[some], places[some], content)
 
 
 @writes
-def _write_parts(
-    write: Write, some: Array, rows: Array, content: list[Array], begins: list[list[int]], ends: list[list[int]]
+def _leave(
+    exchange: Exchange,
+    name: str,
+    sender: int,
+    types: Types,
+    receivers: int,
+    some: Array,
+    rows: Array,
+    places: Array,
+    content: list[Array],
 ) -> None:
-    """Write the parts of some receivers: of each its rows, and where its bytes of each array begin and end."""
-    data = [array.data for array in content]
-    spans = zip(begins, ends, strict=True)
+    """Write the file of a sender: for some of the receivers so many rows, which begin there in the content."""
+    data, ends = [array.data for array in content], places + rows * _widths(types)
+    spans = zip(places.tolist(), ends.tolist(), strict=True)
     parts = ([part[low:high] for part, low, high in zip(data, *span, strict=True)] for span in spans)
-    write(some, rows, map(b"".join, parts))
+    with _writing(exchange, name, sender, types, receivers) as write:
+        write(some, rows, map(b"".join, parts))
 
 
 @dataclass(frozen=True)

@@ -550,5 +550,6 @@ def test_ids_of_the_run_in_another_order_are_refused(tmp_path: Path) -> None:
     value = {"value": rows[:, 0]}
     with pytest.raises(errors.InputError, match=r"ids: they are those of the run in another order: row \d+ is docu"):
         be.view(tmp_path / "run.zarr", tmp_path / "page", columns=value, ids=names[order])
-    for number, ids in enumerate((None, names, [f"name {n}" for n in range(60)])):
+    others = ["document 7", *(f"name {n}" for n in range(59))]
+    for number, ids in enumerate((None, names, others)):
         assert be.view(tmp_path / "run.zarr", tmp_path / f"page{number}", columns=value, ids=ids)

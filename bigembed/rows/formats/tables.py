@@ -23,7 +23,7 @@ from bigembed.store.files import temporary
 
 
 LISTS = (
-    "; lists are not read: write their numbers as columns, or as an array by "
+    ". Lists are not read: write their numbers as columns, or as an array by "
     "numpy.save(path, numpy.stack(frame[column].to_numpy()))"
 )
 """What to do with a column that holds a row's numbers together, as embeddings often lie in a table."""
@@ -175,12 +175,12 @@ def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: re
         if name not in categories and not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
     ]
     if wrong:
-        lists = any(types.is_nested(kinds[name]) for name in names if name not in categories)
+        is_list = types.is_list, types.is_large_list, types.is_fixed_size_list
+        advice = LISTS if any(a_list(kind) for kind in kinds.values() for a_list in is_list) else ""
         raise InputError(
             f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (columns); a column "
             "that names the rows is for ids; categories become columns of 0 and 1 by the step 'one_hot' of a job"
-            + LISTS
-            * lists
+            f"{advice}"
         )
     found = [np.dtype(np.int32 if name in categories else kind.to_pandas_dtype()) for name, kind in kinds.items()]
     return np.result_type(*found) if found else np.dtype(np.float64)

@@ -256,9 +256,8 @@ class TestParcels:
             }
         assert [len(part["ids"]) for part in next(left.parts(0, 4))] == [0, 3 * (3 // left.files), 0, 0]
         whole = path.read_bytes()
-        path.write_bytes(
-            whole[:content] + bytes(entry) + whole[content + entry :]
-        )  # (a hole, as a lost page leaves it)
+        lost = whole[:content] + bytes(entry) + whole[content + entry :]
+        path.write_bytes(lost)  # (a hole, as a lost page leaves it)
         with pytest.raises(DamagedError, match="index is damaged at block 0"):
             left.to(3)
 
