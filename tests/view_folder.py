@@ -123,3 +123,11 @@ class Folder:
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file of a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def read_back(folder: Folder) -> dict[str, Any]:
+    """All rows in the order of the places."""
+    leaves = [leaf for _, leaf in folder.leaves()]
+    names = [name for name in leaves[0] if name != "side"]
+    out = {name: [one for leaf in leaves for one in leaf[name]] for name in names if leaves[0][name] is not None}
+    return out | {"side": np.concatenate([np.full(len(leaf["rows"]), leaf["side"]) for leaf in leaves])}

@@ -134,6 +134,8 @@ class PreparedFit:
     """Whether what the stages replace in the run is superseded already, by a job that holds it."""
     retention: Retention | None = None
     """What stays of the stages, if not all of it."""
+    index: Any = None
+    """Of a data frame of pandas: what its rows are called."""
 
 
 @contextmanager
@@ -175,7 +177,7 @@ def prepare_fit(method: estimators.MethodSpec, X: Any, aligned: Mapping[str, Any
         source = source.stored_copy(scratch)
         stages = preprocessing.all_stages(method, source, None)
     require_worker_memory(stages, run, blocks_of(source))
-    return PreparedFit(run, stages, source.shape[1], names, source, in_memory)
+    return PreparedFit(run, stages, source.shape[1], names, source, in_memory, index=scikit_learn.index_of(X))
 
 
 def is_copied(source: RowSource | None, stages: Sequence[Stage], persist: str | None) -> TypeGuard[StreamedRows]:
@@ -236,6 +238,7 @@ def compute_fit(method: estimators.MethodSpec, fit: PreparedFit) -> PreparedFit:
     """Compute the steps before a method, one after the other, and its stages but those on demand."""
     estimator = method.estimator
     remember_features(estimator, fit.names, fit.n_features)
+    estimator._index = fit.index
     run, stages, source, learned = fit.run, fit.stages, fit.source, None
     if is_copied(source, stages, estimator.persist):
         source = source.stored_copy(run.root / "exchange")

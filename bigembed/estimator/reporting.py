@@ -28,7 +28,8 @@ from bigembed.store import PathLike, at, local
 from bigembed.store.files import temporary
 from bigembed.viewer import Scene, Warned
 from bigembed.viewer.building import View, build_view
-from bigembed.viewer.sources import columns_of, columns_of_run, graph_of, rows_behind, scene_of, vector_of
+from bigembed.viewer.columns import Names, columns_of, ids_of, index_names
+from bigembed.viewer.sources import columns_of_run, graph_of, rows_behind, scene_of
 
 # --------------------------------------------------------------------------------------------------------- warning
 # Warnings that name the line of the caller, and those of a certificate; in a search over parameters each once.
@@ -240,9 +241,10 @@ class Shown:
             The folder; None is the name of the method with ``-view`` behind it, in the current folder.
         columns : mapping, data frame or path, or None
             Columns to colour the map by, with an entry for each row of the map or, where a step left rows out, of all
-            that were fitted.
+            that were fitted. If a data frame was fitted, columns of a data frame are joined by the index of both; else
+            row i is row i of the map.
         ids : array of shape (n,) or path, or None
-            Names of the rows.
+            Names of the rows; by default the index of a data frame that was fitted.
         rows : array or path of shape (n, d), or None
             The rows among which nearest ones are looked for; by default those that were fitted, unless there is a
             graph.
@@ -290,13 +292,17 @@ def scene_of_fitted(
     kept, warned = _kept(estimator), estimator.certificate_.get("warnings", {})
     figures = estimator.certificate_.get("judgement", {}).get("map", {})
     own_columns = [*([("row", kept)] if kept is not None else []), *columns_of_run(run, estimator.certificate_)]
+    names = Names(
+        rows=None if ids is None else ids_of(ids, scratch),
+        index=index_names(getattr(estimator, "_index", None)),
+    )
     return scene_of(
         source,
         scratch,
         title=title or type(estimator).__name__,
         pairs=pairs,
-        ids=None if ids is None else vector_of(ids, scratch, "ids"),
-        columns=(*own_columns, *columns_of(columns, scratch)),
+        ids=names.shown,
+        columns=(*own_columns, *columns_of(columns, scratch, names)),
         graph=graph,
         rows=rows,
         metric=getattr(estimator, "metric", "euclidean"),

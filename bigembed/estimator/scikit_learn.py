@@ -49,6 +49,11 @@ def feature_names(X: Any) -> Array | None:
     return names if any(text) else None
 
 
+def index_of(X: Any) -> Any:
+    """The index of a data frame of pandas; None of anything else."""
+    return X.index if type(X).__module__.startswith("pandas.") and hasattr(X, "index") else None
+
+
 def check_names(estimator: Any, X: Any) -> None:
     """InputError unless the columns of a data frame, or of rows that were copied, are those that were fitted.
 

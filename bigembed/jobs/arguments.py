@@ -70,8 +70,8 @@ Color = Annotated[
     str | None,
     typer.Option(
         metavar="ARRAY",
-        help="Colour the map: a Zarr array or .npy with a number or a label for each row, column:J of the input, "
-        "or none. By default what is known of the rows.",
+        help="Colour the map: a Zarr array or .npy with a number or a label for each row, TABLE:NAME, column:J of the "
+        "input, or none. By default what is known of the rows.",
     ),
 ]
 Verify = Annotated[
@@ -307,7 +307,8 @@ class Page:
         typer.Option(
             metavar="FILE[:NAMES]",
             help="Columns to colour by: a vector (Zarr, .npy), or a table (Parquet, CSV) and which of its columns; "
-            "repeatable. By position: row i is that of row i of the input.",
+            "repeatable. A table with a column of the name that the run's ids have is joined by it; else row i is row "
+            "i of the map.",
         ),
     ] = None
     ids: Annotated[str | None, typer.Option(metavar="FILE[:NAME]", help="Names of the rows, given likewise.")] = None

@@ -15,6 +15,7 @@ from bigembed.errors import BigembedError, InputError, InputTypeError, MissingPa
 from bigembed.estimator.reporting import scene_of_fitted
 from bigembed.jobs import growth, record, report, size
 from bigembed.jobs.growth import extend, repair
+from bigembed.jobs.record import read_record
 from bigembed.jobs.scene import Found, facts_of, names_of, shown_by_run, table_of, warned_in
 from bigembed.maps import load
 from bigembed.rows import RowSource
@@ -36,13 +37,12 @@ from bigembed.store import (
 )
 from bigembed.viewer import BLOCK, Scene, encoded
 from bigembed.viewer.building import View, build_view
+from bigembed.viewer.columns import Names, columns_of, ids_of
 from bigembed.viewer.points import ATLAS, FILE, atlas_command, scatter_call
-from bigembed.viewer.sources import columns_of, scene_of, vector_of
+from bigembed.viewer.sources import scene_of
 
 SUFFIX = "-view"
 """Of the folder beside a run, where none is named."""
-COMPARED = 100
-"""Ids of the first block that differ from those of the run, and are looked for among all."""
 
 
 @declared
@@ -74,9 +74,12 @@ def view(
         The folder; None is the path of the source with ``-view`` behind it. One that this function wrote is replaced.
     columns : mapping, data frame or path, or None
         Columns to colour the map by, beside those that the run knows (labels, clusters, components): arrays or paths of
-        vectors by name; or paths of tables, ``"table.parquet"`` or ``"table.csv:NAME,NAME"``, one or several.
+        vectors by name; or paths of tables, ``"table.parquet"`` or ``"table.csv:NAME,NAME"``, one or several. A table
+        with a column of the name that the run's ids have, and a data frame whose index has these ids, are joined by
+        them, so that their rows may stand in any order, and may be more or fewer. Else row i is row i of the map.
     ids : array of shape (n,) or path, or None
-        Names of the rows; by default those of the run, else rows are known by their numbers.
+        Names of the rows; by default those of the run, else rows are known by their numbers. Ids of the run in another
+        order say that ``columns`` are in that order, and are joined by them.
     rows : array or path of shape (n, d), or None
         The rows that were mapped. Where the map has no graph, the nearest rows that the page draws, and the share of
         them that is near on the map, are found from these. By default those that the run or the estimator was fitted
@@ -113,8 +116,8 @@ def view(
     -----
     Three passes over the coordinates, two over ids and columns. For a map without a graph, also two over its rows,
     which find exactly the nearest rows of 512 to 16 384 sampled ones: the more and the wider the rows are, the fewer
-    are sampled. The memory is that of some blocks of 262 144 rows, whatever the number of rows. What a killed call has
-    done is used by the next.
+    are sampled. The memory is that of some blocks of 262 144 rows, whatever the number of rows; where columns are
+    joined by ids, also about 30 bytes a row. What a killed call has done is used by the next.
 
     Examples
     --------
@@ -203,6 +206,7 @@ def scene_at(
     """What a source shows, with what was given besides."""
     known: dict[str, Any] = {"title": title or "A map", "pairs": pairs}
     own: list[tuple[str, RowSource]] = []
+    named_by = ""
     if is_path(source):
         place = at(source).absolute()
         if not place.exists():
@@ -215,44 +219,21 @@ def scene_at(
             return scene_of_fitted(load(place), scratch, title=title or place.name, **asked)
         elif kind == "run":
             source, known, own = shown_by_run(place)
+            named_by = str(read_record(place).get("job", {}).get("input", {}).get("ids", ""))
         else:
             table = table_of(place)
             source, own = table.coordinates, []
             known = {"title": place.name, "ids": table.aligned.get(ID), "names": names_of(table.coordinates)}
         known |= {"title": title or known["title"]} | ({} if pairs is None else {"pairs": pairs})
-    if ids is not None:
-        with naming("ids"):
-            given_ids = vector_of(ids, scratch, "ids")
-            refuse_other_order(given_ids, known.get("ids"))
-            known["ids"] = given_ids
+    with naming("ids"):
+        names = Names(known.get("ids"), named_by, None if ids is None else ids_of(ids, scratch))
+        known["ids"] = names.shown
     if rows is not None:
         known |= {"rows": rows, "metric": metric}
-    given = columns_of(columns, scratch)
+    given = columns_of(columns, scratch, names)
     taken = {name for name, _ in given}
     known["columns"] = (*((name, one) for name, one in own if name not in taken), *given)
     return scene_of(source, scratch, **known)
-
-
-def refuse_other_order(ids: RowSource, known: RowSource | None) -> None:
-    """InputError where given ids are those that a run knows, in another order: columns beside them would be, too.
-
-    Those of the first block are compared. Names of another kind pass, also where some of them are ids of the run.
-    """
-    if known is None or known.shape != ids.shape:
-        return
-    spans = bounds(ids.shape[0], BLOCK)
-    own, given = (encoded(one.read(*spans[0])).tolist() for one in (known, ids))
-    apart = [row for row, (name, other) in enumerate(zip(own, given, strict=True)) if name != other][:COMPARED]
-    sought = {own[row] for row in apart}
-    for span in spans if apart else ():
-        sought.difference_update(encoded(ids.read(*span)).tolist())
-    if apart and not sought:
-        row = apart[0]
-        there, here = own[row].decode(), given[row].decode()
-        raise InputError(
-            f"they are those of the run in another order: row {row} is {there} there and {here} here. "
-            "Columns are taken by position: put the table into the order of the run (bigembed export writes its ids)"
-        )
 
 
 def _kind(place: AnyPath) -> str:

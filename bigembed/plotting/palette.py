@@ -325,7 +325,9 @@ def _kind(values: Rows) -> str:
 def as_labels(block: Array) -> Array:
     """Labels that can be sorted; of objects their text."""
     block = np.asarray(block).ravel()
-    if block.dtype.kind in "OTSmM":
+    if block.dtype.kind == "T":  # (NumPy casts it to no other text)
+        block = block.astype(object)
+    if block.dtype.kind in "OSmM":
         return block.astype(str)
     return block
 

@@ -147,14 +147,17 @@ def in_memory(values: Any) -> Array:
 
 
 def encoded(values: Any) -> Array:
-    """Text of any kind as UTF-8; what is missing as nothing.
+    """Text and numbers of any kind as UTF-8; what is missing as nothing.
 
-    >>> encoded(np.array(["a", None, "é"], dtype=object)).tolist()
-    [b'a', b'', b'\\xc3\\xa9']
+    >>> encoded(np.array(["a", None, "é"], dtype=object)).tolist(), encoded([7.0, np.nan]).tolist()
+    ([b'a', b'', b'\\xc3\\xa9'], [b'7', b''])
     """
     array = np.asarray(values)
     if array.dtype.kind == "S":
         return array
+    if array.dtype.kind == "f":  # (whole numbers, as labels have them)
+        names = np.array([f"{value + 0.0:.17g}".encode() for value in array.tolist()] or [b""])[: len(array)]
+        return np.where(np.isfinite(array), names, b"")
     if array.dtype.kind in "iu":
         return array.astype("S20")
     if array.dtype.kind not in "UTO":
@@ -241,9 +244,6 @@ def numbers_of(values: Any) -> Array:
 def class_names(values: Any) -> Array:
     """The names of classes as UTF-8, nothing for a missing one."""
     array = np.asarray(values)
-    if array.dtype.kind == "f":  # (whole numbers, as labels have them)
-        names = np.array([f"{value + 0.0:.17g}".encode() for value in array.tolist()] or [b""])[: len(array)]
-        return np.where(np.isfinite(array), names, b"")
     return encoded(array.astype(np.int64) if array.dtype.kind == "u" else array)
 
 
@@ -393,5 +393,7 @@ def survey_block(start: int, stop: int, *, scene: Scene, step: int) -> dict[str,
         out["high"].append(there.max(axis=0, initial=-np.inf))
         out["sample"].append(points[places][finite[places]])
         out["missing"] = int(len(points) - len(there))
-    out["columns"] = [Counted.of(np.asarray(vector.read(start, stop)), places) for _, vector in scene.vectors]
+    for name, vector in scene.vectors:
+        values = np.asarray(vector.read(start, stop))
+        out["columns"].append(Counted.of(values if name else encoded(values), places))
     return out

@@ -1,30 +1,26 @@
-"""What users hand over, as a scene: coordinates, ids and columns of any kind, and the graph of a run."""
+"""Coordinates of any kind as a scene, with the graph, or the nearest rows, that they are of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bigembed.distance.metrics import checked_metric, require_columns
-from bigembed.errors import InputError, MissingPathError
+from bigembed.errors import InputError
 from bigembed.neighbors.order import Ordered
 from bigembed.quality.passes import Space
-from bigembed.rows import RowSource, derived, formats, rows_at
-from bigembed.rows.formats import copying, delimited
-from bigembed.rows.formats.tables import open_parquet, parquet_files
+from bigembed.rows import RowSource, derived, rows_at
 from bigembed.rows.input import row_source
-from bigembed.rows.reader import Choice, Reader, described
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import is_integer
 from bigembed.stages import Run
-from bigembed.store import AnyPath, arrays, at, exchange, is_path, no_such_path, stamp
-from bigembed.viewer import BLOCK, Scene, in_memory
+from bigembed.store import arrays, at, exchange
+from bigembed.viewer import BLOCK, Scene
 from bigembed.viewer.sorting import NEAREST
 
 PRODUCTS = 1 << 37
@@ -216,127 +212,6 @@ def columns_of_run(run: Run, certificate: Mapping[str, Any]) -> list[tuple[str, 
         numbers = rows_at(place)
         found.append(("component", Components(numbers.shape, np.dtype("S20"), numbers=numbers)))
     return found
-
-
-class _All(tuple[str, ...]):
-    """Names of columns that are none of the rows: whatever it is asked for."""
-
-    __slots__ = ()
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class _OneColumn:
-    """The only column of rows, as a vector."""
-
-    reader: Reader
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.reader.shape[0],)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.reader.dtype
-
-    @property
-    def grain(self) -> int:
-        return self.reader.grain
-
-    def stream(self, start: int, stop: int) -> Iterator[Any]:
-        for part in self.reader.stream(start, stop):
-            yield part[:, 0]
-
-
-@dataclass(frozen=True)
-class CopiedColumn(RowSource):
-    """A column of a table, copied to where any part of it is read at once."""
-
-    origin: str = ""
-    """Which column, of which file, as it was."""
-
-    def fingerprint(self) -> str:
-        return sha256(self.origin.encode()).hexdigest()
-
-
-def table_columns(path: AnyPath, wanted: Sequence[str], scratch: Path) -> list[tuple[str, RowSource]]:
-    """Columns of a Parquet or CSV file, numbers or text; all of them if none are wanted."""
-    files = parquet_files(path)
-    everything = Choice(aligned=_All())
-    table: Any = open_parquet(files, everything) if files else delimited.open_delimited(path, everything)
-    if unknown := [name for name in wanted if name not in table.names]:
-        raise InputError(f"{path}: no columns {', '.join(unknown)}; there are {described(table.names)}")
-    stamps = [stamp(file) for file in (files or [path])]
-    out: list[tuple[str, RowSource]] = []
-    for name in wanted or table.names:
-        place = scratch / f"column-{sha256(f'{path} {name}'.encode()).hexdigest()[:16]}.zarr"
-        if not place.exists():
-            _copy_column(path, table, name, place)
-        found = rows_at(place)
-        origin = repr((str(path), stamps, name))
-        out.append((name, CopiedColumn(found.shape, found.dtype, path=found.path, origin=origin)))
-    return out
-
-
-def _copy_column(path: AnyPath, table: Any, name: str, place: Path) -> None:
-    """As numbers, NaN where one is missing, if it holds numbers; as text, if it does not."""
-    try:
-        copying.copy_vector(
-            _OneColumn(formats.open_reader(path, Choice(columns=(name,), missing=True))), place, "columns"
-        )
-    except InputError:
-        copying.copy_vector(replace(table.vector(name), missing=True), place, "columns")
-
-
-def column_at(given: str, scratch: Path) -> list[tuple[str, RowSource]]:
-    """Columns by path: a vector (Zarr or .npy), or a table, of which NAMES after a colon choose some."""
-    place, names = at(given), ""
-    if not place.exists() and ":" in given:
-        head, _, names = given.rpartition(":")
-        place = at(head)
-    if not place.exists():
-        advice = "Give a vector (Zarr, .npy), or a table and names: FILE:A,B"
-        raise MissingPathError(f"columns or ids {no_such_path(place)}. {advice}")
-    place = place.absolute()
-    if parquet_files(place) or delimited.is_delimited(place):
-        return table_columns(place, [name.strip() for name in names.split(",") if name.strip()], scratch)
-    if names:
-        raise InputError(f"{given}: names choose columns of Parquet and CSV; {place} is neither")
-    return [(place.stem, rows_at(place))]
-
-
-def columns_of(given: Any, scratch: Path) -> tuple[tuple[str, RowSource], ...]:
-    """Columns by name: a mapping or a data frame, a path, or several paths; arrays of any kind, or paths, in it."""
-    if given is None:
-        return ()
-    if is_path(given):
-        return tuple(column_at(str(given), scratch))
-    if hasattr(given, "columns") and hasattr(given, "shape"):
-        given = {str(name): given[name] for name in given.columns}
-    if isinstance(given, Mapping):
-        return tuple((str(name), vector_of(values, scratch, str(name))) for name, values in given.items())
-    if isinstance(given, Iterable):
-        return tuple(found for one in given for found in column_at(str(one), scratch))
-    raise InputError(f"columns: {type(given).__name__}; give a mapping of names, a data frame, a path or several")
-
-
-def vector_of(values: Any, scratch: Path, name: str) -> RowSource:
-    """An entry for each row, of any kind: in memory, lazy, stored, or in a table."""
-    if isinstance(values, RowSource):
-        return values
-    if is_path(values):
-        found = column_at(str(values), scratch)
-        if len(found) != 1:
-            raise InputError(f"{name}: {values} holds {len(found)} columns; choose one: {values}:NAME")
-        return found[0][1]
-    if type(values).__module__.partition(".")[0] in ("zarr", "dask", "h5py"):
-        values = values.compute() if hasattr(values, "compute") else values[:]
-    array = in_memory(values)
-    if len(array.shape) != 1:
-        raise InputError(f"{name}: shape {array.shape}; give one entry for each row")
-    return RowSource(array.shape, array.dtype, array=array)
 
 
 # ------------------------------------------------------------------------------------------------------------ scene

@@ -29,7 +29,7 @@ from bigembed.store.arrays import write_array
 from bigembed.viewer import sorting, sources
 from bigembed.viewer.cells import interleave
 from tests.job_files import job_in
-from tests.view_folder import Folder, contents
+from tests.view_folder import Folder, contents, read_back
 
 N = 30_000
 DIGITS = 'dataset = "digits"'
@@ -77,14 +77,6 @@ def kept_rows(rows: Array, shown: Array) -> Array:
         np.fill_diagonal(far, np.inf)
         sets.append(np.argsort(far, axis=1)[:, :15])
     return np.array([len(np.intersect1d(a, b)) / 15 for a, b in zip(*sets)])
-
-
-def read_back(folder: Folder) -> dict[str, Any]:
-    """All rows in the order of the places."""
-    leaves = [leaf for _, leaf in folder.leaves()]
-    names = [name for name in leaves[0] if name != "side"]
-    out = {name: [one for leaf in leaves for one in leaf[name]] for name in names if leaves[0][name] is not None}
-    return out | {"side": np.concatenate([np.full(len(leaf["rows"]), leaf["side"]) for leaf in leaves])}
 
 
 @pytest.fixture(scope="module")
@@ -538,18 +530,3 @@ def test_a_job_writes_it_at_its_end(tmp_path: Path) -> None:
     assert contents(tmp_path / "page") == before
     with pytest.raises(errors.ExistingOutputError, match="this run did not write it"):
         run_job(job_in(tmp_path, source=DIGITS, output='view = "page"', path="other.zarr"))
-
-
-def test_ids_of_the_run_in_another_order_are_refused(tmp_path: Path) -> None:
-    """Columns are taken by position: a table in another order would give rows the colours of others."""
-    rows, order = np.random.default_rng(0).normal(size=(60, 4)), np.random.default_rng(1).permutation(60)
-    np.save(tmp_path / "rows.npy", rows)
-    names = np.array([f"document {n}" for n in range(60)])
-    np.save(tmp_path / "names.npy", names)
-    run_job(job_in(tmp_path, source='path = "rows.npy"\nids = "names.npy"'))
-    value = {"value": rows[:, 0]}
-    with pytest.raises(errors.InputError, match=r"ids: they are those of the run in another order: row \d+ is docu"):
-        be.view(tmp_path / "run.zarr", tmp_path / "page", columns=value, ids=names[order])
-    others = ["document 7", *(f"name {n}" for n in range(59))]
-    for number, ids in enumerate((None, names, others)):
-        assert be.view(tmp_path / "run.zarr", tmp_path / f"page{number}", columns=value, ids=ids)

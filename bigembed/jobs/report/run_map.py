@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,20 @@ from bigembed.datasets import Dataset, dataset
 from bigembed.errors import BigembedError, InputError
 from bigembed.estimator.frame import place_of
 from bigembed.estimator.graph_input import ISLAND
+from bigembed.jobs.inputs import IDS
 from bigembed.jobs.job import ALIGNED
 from bigembed.jobs.report import RunSummary, rows_of_stage
 from bigembed.maps.umap.views import NUMERIC
 from bigembed.plotting import palette
 from bigembed.plotting.canvas import Grid, View, count_points, png
 from bigembed.plotting.vector import Series, chart, ends, number
-from bigembed.rows import RowSource, derived, formats, opening
+from bigembed.rows import RowSource, derived, formats, rows_at
 from bigembed.rows.formats.copying import rows_of_reader
 from bigembed.runtime.blocks import Array, block_rows, bounds
 from bigembed.steps.each_column import kept_of
 from bigembed.store import at
-from bigembed.store.arrays import npy_rows
+from bigembed.store.files import temporary
+from bigembed.viewer.columns import Names, column_at
 
 # -------------------------------------------------------------------------------------------------------- coloring
 # What a map is coloured by: an array, a column, labels, the truth of a data set, components; or nothing.
@@ -51,19 +54,21 @@ def blocks(source: RowSource) -> Callable[[], Iterator[Array]]:
     return lambda: (np.asarray(source.read(start, stop)) for start, stop in spans)
 
 
-def coloring_of(summary: RunSummary, color: str | None, n: int) -> Coloring:
+def coloring_of(summary: RunSummary, color: str | None, n: int, scratch: Path) -> Coloring:
     """Return what to colour by: what was asked for, or the first there is of: labels of the job, what its data set
     knows, clusters, components.
 
-    ``color``: path of an array with a number or a label for each row of the input (Zarr or .npy), ``column:J``
-    (column J of the input, from 0), or ``"none"``. Of rows that a step has left out the colours are left out, too.
+    ``color``: path of an array with a number or a label for each row of the input (Zarr or .npy), a table and its
+    column, ``column:J`` (column J of the input, from 0), or ``"none"``. Of rows that a step has left out the colours
+    are left out, too.
     """
     if color == "none":
         return Coloring()
     kept = kept_of(summary.run)
     every = n if kept is None else kept.source.shape[0]
     if color is not None:
-        found = _column(summary, color, every) if color.startswith(COLUMN) else _array(color, every)
+        of_input = color.startswith(COLUMN)
+        found = _column(summary, color, every) if of_input else _given(summary, color, every, scratch)
         return _of_kept(found, kept)
     for known in (_labels, _truth):
         if (given := known(summary, every)) is not None:
@@ -86,14 +91,23 @@ def _of_kept(coloring: Coloring, kept: derived.KeptRows | None) -> Coloring:
     return replace(coloring, values=walk)
 
 
-def _array(path: str, n: int) -> Coloring:
-    """Return an array with an entry for each row."""
-    found: Any = npy_rows(path) if path.endswith(".npy") else opening.open_zarr(path)
-    if tuple(found.shape) != (n,):
-        raise InputError(f"color: {path} has shape {found.shape}; it needs an entry for each of the {n} rows: ({n},)")
-    if found.dtype.kind == "c":
-        raise InputError(f"color: {path} holds complex numbers; give real numbers, text or booleans")
-    return Coloring(at(path).name, blocks(RowSource((n,), found.dtype, path=path)))
+def _given(summary: RunSummary, color: str, n: int, scratch: Path) -> Coloring:
+    """Return an array with an entry for each row, or a column of a table, joined by the ids of the run."""
+    run, called = summary.run, str(summary.job.get("input", {}).get("ids", ""))
+    found = column_at(color, scratch, Names(rows_of_stage(run, IDS, IDS) if run.has(IDS) else None, called))
+    if len(found) != 1:
+        raise InputError(f"color: {color} holds {len(found)} columns; choose one: {color}:NAME")
+    name, values = found[0]
+    return _checked(values, at(color).name if at(color).exists() else name, color, n)
+
+
+def _checked(values: RowSource, name: str, color: str, n: int) -> Coloring:
+    """Return values as colours, if there is a real one for each row."""
+    if tuple(values.shape) != (n,):
+        raise InputError(f"color: {color} has shape {values.shape}; it needs an entry for each of the {n} rows: ({n},)")
+    if values.dtype.kind == "c":
+        raise InputError(f"color: {color} holds complex numbers; give real numbers, text or booleans")
+    return Coloring(name, blocks(values))
 
 
 def _column(summary: RunSummary, color: str, n: int) -> Coloring:
@@ -119,7 +133,9 @@ def _labels(summary: RunSummary, n: int) -> Coloring | None:
     path = summary.record.get("beside", {}).get("labels", given) if given else None
     with suppress(BigembedError, OSError, ValueError):
         numeric = summary.job.get("method", {}).get("target_metric") in NUMERIC
-        return Coloring("labels", _array(path, n).values, "numbers" if numeric else "classes") if path else None
+        if path:
+            found = _checked(rows_at(at(path).absolute()), "labels", path, n)
+            return replace(found, kind="numbers" if numeric else "classes")
     return None
 
 
@@ -235,9 +251,10 @@ def draw_map(summary: RunSummary, color: str | None, side: int = 0) -> Map | Non
             f"{limits.missing:,} of {limits.count:,} rows have NaN or infinite coordinates; they "
             "are not on the map. bigembed verify says whether the stored values are those that were published",
         )
-    coloring = coloring_of(summary, color, source.shape[0])
     names = _names(summary, source.width)
-    found = _drawn(source, columns, limits, coloring, names, side)
+    with temporary("report") as scratch:  # (for a column of a table)
+        coloring = coloring_of(summary, color, source.shape[0], scratch)
+        found = _drawn(source, columns, limits, coloring, names, side)
     return replace(found, first=why_first(summary.drawn))
 
 

@@ -336,7 +336,15 @@ def _order(table: Table, path: AnyPath) -> Array | None:
             f"{path}: the coordinates have no ids to find its rows by. An AnnData that is ingested, or the input of a "
             "job, brings them; for other rows give [input] ids"
         )
-    return positions(table.aligned[ID], obs_vector(str(path), ROW_NAMES, table.rows), str(path))
+    names = obs_vector(str(path), ROW_NAMES, table.rows)
+    if names.shape != (table.rows,):
+        raise InputError(f"{path}: {names.shape[0]} names of rows, and there are coordinates of {table.rows}")
+    found, absent = positions(table.aligned[ID], names)
+    if absent:
+        raise InputError(
+            f"{path}: {len(absent)} of its {table.rows} names are not ids of the coordinates: {listed(absent)}"
+        )
+    return None if (found == np.arange(table.rows)).all() else found
 
 
 def _write(group: Any, name: str, table: Table, order: Array | None) -> None:

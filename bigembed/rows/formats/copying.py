@@ -390,31 +390,27 @@ def check_ids(source: RowSource) -> None:
         raise InputError(f"ids: {len(repeated)} of them name several rows: {named}. An id names one row")
 
 
-def positions(ids: RowSource, wanted: Reader, where: str) -> Array | None:
-    """For each wanted name the row that it names; None if they are the ids in their order.
+def positions(ids: RowSource, wanted: Reader) -> tuple[Array, list[str]]:
+    """For each wanted name the row that it names, −1 for none; and the names that name none.
 
-    InputError where the two are not the same names. Compared as text; a process holds three numbers a row.
+    Compared as text; a process holds three numbers a row.
     """
     n = ids.shape[0]
-    if wanted.shape != (n,):
-        raise InputError(f"{where}: {wanted.shape[0]} names of rows, and there are coordinates of {n}")
     mine = np.concatenate([id_hashes(_text(part)) for _, part in id_pieces(ids)])
     order = np.argsort(mine, kind="stable")
-    ranked, found = mine[order], np.empty(n, np.int64)
+    ranked, found = mine[order], np.empty(wanted.shape[0], np.int64)
     absent: list[str] = []
     at = 0
-    for piece in rows_of_reader(wanted, 0, n):
+    for piece in rows_of_reader(wanted, 0, wanted.shape[0]):
         for start in range(0, len(piece), PIECE):
             names = _text(piece[start : start + PIECE])
             rank = np.minimum(np.searchsorted(ranked, id_hashes(names)), n - 1)
             rows = order[rank]
             same = _text(rows_of(ids, rows)) == names
             absent += names[~same].tolist()
-            found[at : at + len(names)] = rows
+            found[at : at + len(names)] = np.where(same, rows, -1)
             at += len(names)
-    if absent:
-        raise InputError(f"{where}: {len(absent)} of its {n} names are not ids of the coordinates: {listed(absent)}")
-    return None if (found == np.arange(n)).all() else found
+    return found, absent
 
 
 def rows_of(source: RowSource, rows: Array) -> Array:
