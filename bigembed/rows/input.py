@@ -19,7 +19,7 @@ from bigembed.rows.formats.binary import is_idx, read_idx
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.hdf5 import opened, require_held
 from bigembed.rows.passes import check_vector
-from bigembed.rows.reader import columns_of, is_frame, lazy_numbers, numbers_of, two_dimensional
+from bigembed.rows.reader import columns_of, is_frame, lazy_numbers, numbers_of, refuse_lists, two_dimensional
 from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, keep_npy, stored
 from bigembed.runtime import reads
 from bigembed.runtime.blocks import Array, is_scipy_sparse
@@ -406,6 +406,7 @@ def _numpy(X: Any) -> Array:
     refuse_fields(array.dtype)
     if array.dtype.kind == "c":
         raise InputError("Complex data not supported: rows must be real numbers")
+    refuse_lists(array, "the rows are")
     if array.dtype == object and array.ndim == 2:
         array = numbers_of(enumerate(array.T), numbered=True)
     if array.ndim != 2:

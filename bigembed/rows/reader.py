@@ -267,12 +267,22 @@ def as_numbers(name: Any, values: Array) -> Array:
         raise ValueError("dates and times")
     values = values.astype(object)  # (text of any kind)
     gone = absent(values)
+    refuse_lists(values[~gone], f"column {name} holds")
     found = np.full(len(values), np.nan)
     found[~gone] = values[~gone].astype(np.float64)
     for row in np.flatnonzero(np.abs(found) >= EXACT).tolist():
         if isinstance(values[row], int) and int(found[row]) != values[row]:
             raise InputError(f"row {row} holds the integer {values[row]}, beyond 2^53, which float64 would round")
     return found
+
+
+def refuse_lists(values: Array, what: str) -> None:
+    """InputError for objects that are rows themselves, as a column of embeddings holds them."""
+    if values.dtype == object and values.ndim == 1 and len(values) and isinstance(values[0], list | tuple | np.ndarray):
+        raise InputError(
+            f"{what} a list for each row. numpy.stack(column.to_numpy()) makes rows of them; other columns go beside "
+            "these by numpy.column_stack"
+        )
 
 
 def absent(values: Array) -> Array:
@@ -351,6 +361,23 @@ FIRST = 5
 """Rows that are named."""
 
 
+def any_missing(column: Any) -> bool:
+    """Whether an entry of an Arrow column is missing, or a number in one of its lists."""
+    return bool(column.null_count or (_of_lists(column) and column.flatten().null_count))
+
+
+def _of_lists(column: Any) -> bool:
+    return hasattr(column.type, "value_field")
+
+
+def _rows_without(column: Any) -> Array:
+    """Which entries of an Arrow column are missing, or are lists in which a number is."""
+    found = np.array(column.is_null().to_numpy(zero_copy_only=False))
+    for row in np.flatnonzero(~found).tolist() if _of_lists(column) else ():
+        found[row] = column[row].values.null_count > 0
+    return found
+
+
 def missing_values(batches: Iterable[tuple[str, int, Any]]) -> InputError:
     """The error that counts the values that are missing in a table.
 
@@ -364,9 +391,10 @@ def missing_values(batches: Iterable[tuple[str, int, Any]]) -> InputError:
         rows += batch.num_rows
         absent = np.zeros(batch.num_rows, bool)
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            if column.null_count:
-                counts[name] += column.null_count
-                absent |= column.is_null().to_numpy(zero_copy_only=False)
+            if any_missing(column):
+                without = _rows_without(column)
+                counts[name] += int(without.sum())
+                absent |= without
         if absent.any():
             files[file] = None
             wrong += int(absent.sum())

@@ -23,10 +23,10 @@ from bigembed.store.files import temporary
 
 
 LISTS = (
-    ". Lists are not read: write their numbers as columns, or as an array by "
+    ". The lists of a column need numbers, and as many in each row: write others as columns, or as an array by "
     "numpy.save(path, numpy.stack(frame[column].to_numpy()))"
 )
-"""What to do with a column that holds a row's numbers together, as embeddings often lie in a table."""
+"""What to do with a column of lists that are no rows."""
 
 
 def parquet_files(path: AnyPath) -> list[AnyPath]:
@@ -40,7 +40,10 @@ def parquet_files(path: AnyPath) -> list[AnyPath]:
 
 @dataclass(frozen=True)
 class ParquetReader:
-    """Columns of Parquet files, row group by row group. Rows in the order of the files' names."""
+    """Columns of Parquet files, row group by row group. Rows in the order of the files' names.
+
+    A column of lists, as embeddings often lie in a table, is as many columns of the rows as its lists have numbers.
+    """
 
     paths: tuple[str, ...]
     columns: tuple[str, ...]
@@ -55,30 +58,35 @@ class ParquetReader:
     """Whether nulls come as NaN; they are refused otherwise."""
     categories: reader.Categories = field(default_factory=dict, repr=False)
     """Columns of categories, which come as their places among these texts."""
+    lists: Mapping[str, int] = field(default_factory=dict)
+    """Columns of lists, with how many numbers each has."""
     loading: ClassVar[int] = reader.ARROW
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return self.columns
+        """Names of the columns; of those of lists with the place in the list behind it."""
+        return expanded(self.columns, self.lists)
 
     def vector(self, name: str) -> ParquetReader:
         """One column, of numbers or of text."""
         kind = _vector_dtype(self.names[name])
-        return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, missing=False, categories={})
+        known: dict[str, Any] = {"categories": {}, "lists": {}}
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, missing=False, **known)
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
-        for _, _, batch in self._batches(start, stop):
-            if not self.missing and any(column.null_count for column in batch.columns):
+        for file, first, batch in self._batches(start, stop):
+            if not self.missing and any(map(reader.any_missing, batch.columns)):
                 raise reader.missing_values(self._batches(0, self.shape[0]))
-            rows = batch_rows_of(batch, self.columns, self.dtype, self.categories)
+            for name, width in self.lists.items():
+                _require_lengths(batch.column(name), width, f"{file}: column {name}", first)
+            rows = batch_rows_of(batch, self.columns, self.dtype, self.categories, self.lists)
             yield rows if len(self.shape) == 2 else rows[:, 0]
 
     def _batches(self, start: int, stop: int) -> Iterator[tuple[str, int, Any]]:
         """The columns as Arrow batches of rows start to stop, each with its file and the number of its first row."""
         pq = _pyarrow("parquet")
         ends = [first for _, _, first in self.groups[1:]] + [self.shape[0]]
-        batch_rows = block_rows(len(self.columns), self.dtype.itemsize) // 4
+        batch_rows = max(1, block_rows(len(self.features), self.dtype.itemsize) // 4)
         for (file, group, first), end in zip(self.groups, ends, strict=True):
             if end <= start or first >= stop:
                 continue
@@ -91,24 +99,96 @@ class ParquetReader:
 
 
 def batch_rows_of(
-    batch: Any, columns: Sequence[str], dtype: np.dtype[Any], categories: reader.Categories | None = None
+    batch: Any,
+    columns: Sequence[str],
+    dtype: np.dtype[Any],
+    categories: reader.Categories | None = None,
+    lists: Mapping[str, int] | None = None,
 ) -> Array:
-    """Columns of a batch of Arrow as rows; what is missing is NaN, and of categories their places among the texts."""
-    out = np.empty((batch.num_rows, len(columns)), dtype)
-    for position, name in enumerate(columns):
-        column = batch.column(name)
-        if categories and name in categories:
-            out[:, position] = reader.codes_of(column, categories[name])
-            continue
-        if dtype == reader.TEXT:
-            column = _as_text(name, column)
-        values = reader.values_of(column)
-        if column.null_count and values.dtype == object and dtype != reader.TEXT:  # (of booleans)
-            values = np.array([np.nan if one is None else one for one in values], np.float64)
-        out[:, position] = (
-            reader.as_text(values) if dtype == reader.TEXT else as_worked(values, dtype, what=f"column {name}")
+    """Columns of a batch of Arrow as rows; what is missing is NaN, of categories their places among the texts, of
+    lists their numbers side by side."""
+    lists = lists or {}
+    out = np.empty((batch.num_rows, sum(lists.get(name, 1) for name in columns)), dtype)
+    stop = 0
+    for name in columns:
+        column, start = batch.column(name), stop
+        stop += lists.get(name, 1)
+        out[:, start:stop] = (
+            _list_rows(column, lists[name], dtype, name)
+            if name in lists
+            else _column_rows(column, name, dtype, categories or {})[:, None]
         )
     return out
+
+
+def _column_rows(column: Any, name: str, dtype: np.dtype[Any], categories: reader.Categories) -> Array:
+    """A column of Arrow in the dtype of the rows."""
+    if name in categories:
+        return reader.codes_of(column, categories[name])
+    if dtype == reader.TEXT:
+        return reader.as_text(reader.values_of(_as_text(name, column)))
+    values = reader.values_of(column)
+    if column.null_count and values.dtype == object:  # (of booleans)
+        values = np.array([np.nan if one is None else one for one in values], np.float64)
+    return np.asarray(as_worked(values, dtype, what=f"column {name}"))
+
+
+def _list_rows(column: Any, width: int, dtype: np.dtype[Any], name: str) -> Array:
+    """The lists of a column of Arrow as rows; NaN where one is missing."""
+    values = _column_rows(column.flatten(), name, dtype, {}).reshape(-1, width)
+    if not column.null_count:
+        return values
+    out = np.full((len(column), width), np.nan, dtype)
+    out[np.asarray(column.is_valid().to_numpy(zero_copy_only=False))] = values
+    return out
+
+
+def expanded(columns: Sequence[str], lists: Mapping[str, int]) -> tuple[str, ...]:
+    """The names of the columns of the rows.
+
+    >>> expanded(["year", "vector"], {"vector": 2})
+    ('year', 'vector_0', 'vector_1')
+    """
+    numbered = {name: [f"{name}_{place}" for place in range(width)] for name, width in lists.items()}
+    return tuple(one for name in columns for one in numbered.get(name, [name]))
+
+
+def _require_lengths(column: Any, width: int, where: str, first: int) -> None:
+    """InputError that names the first list which is longer or shorter than that of the first row."""
+    if hasattr(column.type, "list_size"):
+        return
+    lengths = column.value_lengths().fill_null(width).to_numpy()
+    if len(wrong := np.flatnonzero(lengths != width)):
+        row = int(wrong[0])
+        raise InputError(
+            f"{where}: {lengths[row]} numbers in row {first + row} of the table (counted from 0), {width} in the first"
+            f"{LISTS}"
+        )
+
+
+def _list_widths(path: AnyPath, schema: Any, names: Iterable[str]) -> dict[str, int]:
+    """How many numbers the lists of these columns have: as the type says, or the first that is there."""
+    types, pq = _pyarrow("types"), _pyarrow("parquet")
+    found: dict[str, int] = {}
+    for name in names:
+        kind = schema.field(name).type
+        if types.is_fixed_size_list(kind):
+            found[name] = kind.list_size
+        elif types.is_list(kind) or types.is_large_list(kind):
+            with pq.ParquetFile(reader.handle(str(path))) as file:
+                first = (batch.column(0).drop_null() for batch in file.iter_batches(64, columns=[name]))
+                found[name] = next((len(one[0]) for one in first if len(one)), 1)
+    return {name: max(width, 1) for name, width in found.items()}
+
+
+def _of_lists(choice: reader.Choice, path: AnyPath, schema: Any) -> reader.Choice:
+    """A choice of columns that a model was fitted with, where the lists of a column are several of them."""
+    if not choice.expected or set(choice.expected) <= set(schema.names):
+        return choice
+    lists = _list_widths(path, schema, schema.names)
+    column_of = {one: name for name in schema.names for one in expanded([name], lists)}
+    named = tuple(dict.fromkeys(column_of.get(one, one) for one in choice.expected))
+    return replace(choice, expected=named) if expanded(named, lists) == choice.expected else choice
 
 
 def open_parquet(paths: Sequence[AnyPath], choice: reader.Choice) -> ParquetReader:
@@ -133,15 +213,17 @@ def open_parquet(paths: Sequence[AnyPath], choice: reader.Choice) -> ParquetRead
             total += meta.row_group(group).num_rows
             largest = max(largest, meta.row_group(group).num_rows)
     there = {one.name: str(one.type) for one in schema}  # type: ignore[union-attr]
-    wanted = choice.of_table(paths[0], there)
+    wanted = _of_lists(choice, paths[0], schema).of_table(paths[0], there)
     categories = reader.wanted_categories(choice.categories, wanted)
     dtype = _rows_dtype(paths[0], schema, wanted, categories)
+    lists = _list_widths(paths[0], schema, wanted)
     dtype = nan_dtype(dtype) if choice.missing else dtype
-    shape = (total, len(wanted))
+    shape = (total, len(expanded(wanted, lists)))
     files, grain = tuple(map(str, paths)), 4 * largest
-    found = ParquetReader(files, wanted, tuple(groups), shape, dtype, grain, there, missing=choice.missing)
+    known: dict[str, Any] = {"missing": choice.missing, "lists": lists}
+    found = ParquetReader(files, wanted, tuple(groups), shape, dtype, grain, there, **known)
     if todo := [name for name, texts in categories.items() if not texts]:
-        batches = (batch for _, _, batch in replace(found, columns=tuple(todo))._batches(0, total))
+        batches = (batch for _, _, batch in replace(found, columns=tuple(todo), lists={})._batches(0, total))
         categories = {**categories, **reader.texts_of(paths[0], batches, todo)}
     return replace(found, categories=categories)
 
@@ -156,6 +238,8 @@ def largest_in(source: Any) -> float | None:
             place = {file.metadata.schema.column(number).path: number for number in range(len(file.metadata.schema))}
             for group in range(file.metadata.num_row_groups):
                 for name in source.columns[:2]:
+                    if name in source.lists:
+                        return None
                     known = file.metadata.row_group(group).column(place[name]).statistics
                     if known is None or not known.has_min_max:
                         return None
@@ -169,14 +253,16 @@ def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: re
     if twice:
         raise InputError(f"{path}: the columns {', '.join(twice)} stand there, or were chosen, more than once")
     kinds = {name: schema.field(name).type for name in names}
+    is_list = types.is_list, types.is_large_list, types.is_fixed_size_list
+    lists = {name: kind for name, kind in kinds.items() if any(a_list(kind) for a_list in is_list)}
+    kinds |= {name: kind.value_type for name, kind in lists.items()}
     wrong = [
-        f"{name} ({kind})"
+        f"{name} ({lists.get(name, kind)})"
         for name, kind in kinds.items()
         if name not in categories and not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
     ]
     if wrong:
-        is_list = types.is_list, types.is_large_list, types.is_fixed_size_list
-        advice = LISTS if any(a_list(kind) for kind in kinds.values() for a_list in is_list) else ""
+        advice = LISTS if any(one.partition(" ")[0] in lists for one in wrong) else ""
         raise InputError(
             f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (columns); a column "
             "that names the rows is for ids; categories become columns of 0 and 1 by the step 'one_hot' of a job"

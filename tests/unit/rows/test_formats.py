@@ -172,14 +172,50 @@ class TestEveryFormat:
         assert found.shape == (2, 2)
         np.testing.assert_array_equal(np.concatenate(list(found.stream(0, 2))), wanted)
 
-    def test_a_column_of_lists_is_refused_with_what_to_do(self, tmp_path):
-        """Embeddings often lie so in a table; a column of text has no such advice."""
+    @pytest.mark.parametrize("fixed", [False, True])
+    def test_a_column_of_lists_is_as_many_columns(self, fixed, tmp_path):
+        """Embeddings often lie so in a table."""
         pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        for name, column in (("lists", [[1.0, 2.0], [3.0, 4.0]]), ("text", ["a", "b"])):
-            parquet.write_table(pyarrow.table({"column": column}), tmp_path / f"{name}.parquet")
-            with pytest.raises(InputError, match="columns that are not numbers: column") as refused:
-                open_reader(tmp_path / f"{name}.parquet")
-            assert ("numpy.stack" in str(refused.value)) == (name == "lists")
+        rows = np.random.default_rng(0).normal(size=(90, 5)).astype(np.float32)
+        lists = pyarrow.array(list(rows), pyarrow.list_(pyarrow.float32(), 5 if fixed else -1))
+        for number, part in enumerate((slice(0, 40), slice(40, 90))):
+            own = np.arange(90)[part]
+            table = pyarrow.table({"name": [f"n{row}" for row in own], "vector": lists[part], "year": own})
+            parquet.write_table(table, tmp_path / f"part-{number}.parquet", row_group_size=17)
+        found = open_reader(tmp_path, Choice(columns=("year", "vector")))
+        wanted = np.column_stack([np.arange(90), rows])
+        assert found.features == ("year", *(f"vector_{place}" for place in range(5)))
+        for start, stop in ((0, 90), (12, 71), (89, 90)):
+            np.testing.assert_array_equal(np.concatenate(list(found.stream(start, stop))), wanted[start:stop])
+        ingest(tmp_path, tmp_path / "rows.zarr", Choice(columns=("vector",)), {"ids": "name"})
+        np.testing.assert_array_equal(read_array(tmp_path / "rows.zarr"), rows)
+        again = open_reader(tmp_path, Choice(aligned=("name",), expected=found.features))
+        assert again.features == found.features
+
+    def test_lists_of_other_lengths_and_of_text_are_refused(self, tmp_path):
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+
+        def written(lists):
+            parquet.write_table(pyarrow.table({"column": lists}), tmp_path / "rows.parquet")
+            return tmp_path / "rows.parquet"
+
+        found = open_reader(written([[1.0, 2.0], [3.0, 4.0], [5.0]]))
+        with pytest.raises(InputError, match=r"column: 1 numbers in row 2 of the table .*, 2 in the first.*numpy\.st"):
+            list(found.stream(0, 3))
+        with pytest.raises(InputError, match=r"not numbers: column \(list<.*numpy\.stack"):
+            open_reader(written([["a"], ["b"]]))
+        missing = written([[1.0, 2.0], None, [3.0, None], [5.0, 6.0]])
+        with pytest.raises(InputError, match=r"missing in the columns column \(2\): in 2 of 4 rows, which are 1, 2"):
+            list(open_reader(missing).stream(0, 4))
+        rows = np.concatenate(list(open_reader(missing, Choice(missing=True)).stream(0, 4)))
+        np.testing.assert_array_equal(rows, [[1, 2], [np.nan, np.nan], [3, np.nan], [5, 6]])
+
+    def test_lists_in_memory_are_refused_with_what_to_do(self):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"vector": list(np.ones((9, 3))), "year": range(9)})
+        for given, what in ((frame["vector"], "the rows are"), (frame, "column vector holds")):
+            with pytest.raises(InputError, match=rf"{what} a list for each row\. numpy\.stack"):
+                be.PCA().fit(given)
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -498,7 +534,7 @@ class TestFormats:
 
     def test_parquet_refusals_name_every_column(self, tmp_path):
         pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        pq.write_table(pa.table({"a": ["x", "y"], "b": [1, 2], "c": [[1], [2]]}), tmp_path / "text.parquet")
+        pq.write_table(pa.table({"a": ["x", "y"], "b": [1, 2], "c": [["u"], ["v"]]}), tmp_path / "text.parquet")
         with pytest.raises(InputError, match=r"a \(string\), c \(list"):
             open_reader(tmp_path / "text.parquet")
         pq.write_table(pa.table({"a": [1, None], "b": [1, 2]}), tmp_path / "null.parquet")
