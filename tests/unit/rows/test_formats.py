@@ -176,20 +176,22 @@ class TestEveryFormat:
     def test_a_column_of_lists_is_as_many_columns(self, fixed, tmp_path):
         """Embeddings often lie so in a table."""
         pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        folder = tmp_path / "parts"
+        folder.mkdir()
         rows = np.random.default_rng(0).normal(size=(90, 5)).astype(np.float32)
         lists = pyarrow.array(list(rows), pyarrow.list_(pyarrow.float32(), 5 if fixed else -1))
         for number, part in enumerate((slice(0, 40), slice(40, 90))):
             own = np.arange(90)[part]
             table = pyarrow.table({"name": [f"n{row}" for row in own], "vector": lists[part], "year": own})
-            parquet.write_table(table, tmp_path / f"part-{number}.parquet", row_group_size=17)
-        found = open_reader(tmp_path, Choice(columns=("year", "vector")))
+            parquet.write_table(table, folder / f"part-{number}.parquet", row_group_size=17)
+        found = open_reader(folder, Choice(columns=("year", "vector")))
         wanted = np.column_stack([np.arange(90), rows])
         assert found.features == ("year", *(f"vector_{place}" for place in range(5)))
         for start, stop in ((0, 90), (12, 71), (89, 90)):
             np.testing.assert_array_equal(np.concatenate(list(found.stream(start, stop))), wanted[start:stop])
-        ingest(tmp_path, tmp_path / "rows.zarr", Choice(columns=("vector",)), {"ids": "name"})
+        ingest(folder, tmp_path / "rows.zarr", Choice(columns=("vector",)), {"ids": "name"})
         np.testing.assert_array_equal(read_array(tmp_path / "rows.zarr"), rows)
-        again = open_reader(tmp_path, Choice(aligned=("name",), expected=found.features))
+        again = open_reader(folder, Choice(aligned=("name",), expected=found.features))
         assert again.features == found.features
 
     def test_lists_of_other_lengths_and_of_text_are_refused(self, tmp_path):
