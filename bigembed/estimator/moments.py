@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import complete
 from bigembed.linalg import moments
-from bigembed.rows import RowBlock, RowSource
+from bigembed.rows import RowBlock, RowSource, row_maps
 from bigembed.rows.passes import Parts, checked_shape, infinite, map_row_blocks, not_finite, reduce_rows, refuse
-from bigembed.rows.row_maps import with_entries
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.stages import ArraySpec, Context, Cost, Stage, summing_cost
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
@@ -153,30 +153,33 @@ FIRST = 10
 """Rows that are named."""
 
 
-def missing_stage(source: RowSource, action: str, fill: Any) -> Stage:
+def missing_stage(source: RowSource, action: str, fill: Any, zeros: bool = False) -> Stage:
     """``rows/values`` (d,) what fills, ``rows/counts`` (d,) missing values by column; of "drop" also the mask of
-    complete rows (n,) and how many are in each block. Results: n, d, dtype, rows with missing values, the first."""
+    complete rows (n,) and how many are in each block. Results: n, d, dtype, rows with missing values, the first.
+
+    ``zeros``: whether rows of zeros are left out, too."""
     n, d = checked_shape(source)
 
-    parameters = {"source": source.fingerprint(), "action": action, "fill": fill}
+    parameters = {"source": source.fingerprint(), "action": action, "fill": fill, **({"zeros": True} if zeros else {})}
     writes = [ArraySpec("values", d), ArraySpec("counts", d, dtype="i8")]
     if action == "drop":
         writes += [ArraySpec("mask", n, dtype="u1"), ArraySpec("kept", -(-n // source.block), dtype="i8")]
     cost = summing_cost(source, 0) + Cost.of(writes=writes, coordinator=[ArraySpec("counts and means", d, 8)])
-    return Stage(STAGE, (), parameters, partial(run_missing, source=source, action=action, fill=fill), cost)
+    run = partial(run_missing, source=source, action=action, fill=fill, zeros=zeros)
+    return Stage(STAGE, (), parameters, run, cost)
 
 
-def run_missing(context: Context, source: RowSource, action: str, fill: Any) -> dict[str, Any]:
+def run_missing(context: Context, source: RowSource, action: str, fill: Any, zeros: bool) -> dict[str, Any]:
     (n, d), mask = source.shape, context.path("mask") if action == "drop" else ""
     if mask:
         create_rows(mask, (n,), np.uint8, source.block, overwrite=True)
-    found = map_row_blocks(source, missing_of_block, label="missing", mask=mask)
+    found = map_row_blocks(source, missing_of_block, label="missing", mask=mask, zeros=zeros)
     refuse([part["wrong"] for part in found], source)
     kept, first = np.array([part["kept"] for part in found]), [row for part in found for row in part["first"]]
     rows = n - int(kept.sum())
     counts, means = tree_fold([(part["counts"], part["mean"]) for part in found], merged)
     if action == "drop":
-        refuse_none(rows, n, n - counts, source.features)
+        refuse_none(rows, n, n - counts, source.features, zeros)
         values = np.full(d, np.nan)
         write_array(context.path("kept"), kept)
     else:
@@ -194,14 +197,17 @@ def run_missing(context: Context, source: RowSource, action: str, fill: Any) -> 
         "kept": n - rows if action == "drop" else n,
         "block": source.block,
         "columns": _by_column(n - counts, source.features),
+        **({"zeros": sum(part["zeros"] for part in found)} if zeros else {}),
     }
     context.note(sentence(done))
     return done
 
 
-def missing_of_block(block: RowBlock, *, mask: str) -> dict[str, Any]:
+def missing_of_block(block: RowBlock, *, mask: str, zeros: bool) -> dict[str, Any]:
     """Of one canonical block: complete rows (written into the mask), values and mean by column, what is infinite."""
     there = complete(block.rows)
+    empty = row_maps.empty(block.rows) if zeros else np.zeros(len(there), bool)
+    there &= ~empty
     if mask:
         write_rows(mask, block.start, there.astype(np.uint8))
     wrong = infinite(block.rows, block.start)
@@ -209,6 +215,7 @@ def missing_of_block(block: RowBlock, *, mask: str) -> dict[str, Any]:
     counts = len(there) - absent
     return {
         "kept": int(there.sum()),
+        "zeros": int(empty.sum()),
         "first": (np.flatnonzero(~there)[:FIRST] + block.start).tolist(),
         "wrong": {**wrong, "nan": 0} if wrong.get("infinite") else {},
         "counts": counts,
@@ -244,8 +251,10 @@ def _values(context: Context, fill: Any, counts: Array, means: Array, names: Seq
     return means if fill == "mean" else np.full(len(means), float(fill))
 
 
-def refuse_none(rows: int, n: int, missing: Array, names: Sequence[str]) -> None:
-    """InputError where no row is complete."""
+def refuse_none(rows: int, n: int, missing: Array, names: Sequence[str], zeros: bool = False) -> None:
+    """InputError where no row is complete, or all others are of ``zeros`` that are left out."""
+    if rows == n and zeros:
+        raise InputError(f"no row is left: each of {n:,} rows misses a value or holds zeros only")
     if rows == n:
         worst = int(missing.argmax())
         raise InputError(
@@ -256,15 +265,17 @@ def refuse_none(rows: int, n: int, missing: Array, names: Sequence[str]) -> None
 
 def sentence(found: Mapping[str, Any]) -> str:
     """What became of rows with missing values, in words."""
-    rows, n = found["rows"], found["n"]
+    rows, n, zeros = found["rows"], found["n"], found.get("zeros")
     if not rows:
-        return f"no value is missing in {n:,} rows"
+        return f"no value is missing in {n:,} rows" + ("" if zeros is None else ", and none holds zeros only")
     done = "were left out" if found["action"] == "drop" else f"were filled with the {found['fill']}"
     if isinstance(found["fill"], float):
         done = f"were filled with {found['fill']:g}"
     columns = ", ".join(f"{name} ({count:,})" for name, count in found["columns"])
     first = ", ".join(map(str, found["first"])) + (", …" if rows > len(found["first"]) else "")
-    return f"{rows:,} of {n:,} rows have missing values and {done}: rows {first} (counted from 0); by column: {columns}"
+    what = "have missing values" if not zeros else f"have missing values or zeros only ({zeros:,})"
+    by_column = f"; by column: {columns}" if columns else ""
+    return f"{rows:,} of {n:,} rows {what} and {done}: rows {first} (counted from 0){by_column}"
 
 
 def _by_column(missing: Array, names: Sequence[str]) -> list[list[Any]]:
@@ -281,9 +292,20 @@ def as_given(rows: Any, model: Any, start: int = 0) -> Any:
     return rows
 
 
+def without_zeros(rows: Any, model: Any, start: int = 0) -> Any:
+    """Rows with NaN in those that hold zeros only; InputError where they are infinite."""
+    given, empty = as_given(rows, None, start), row_maps.empty(rows)
+    if not empty.any():
+        return given
+    if not is_sparse(rows):
+        return np.where(empty[:, None], np.array(np.nan, given.dtype), given)
+    place = np.flatnonzero(empty), np.zeros(int(empty.sum()), int)
+    return given + csr_array((np.full(len(place[0]), np.nan, given.dtype), place), shape=given.shape)
+
+
 def filled(rows: Any, model: Array, start: int = 0) -> Any:
     """Rows with NaN as the number of its column; InputError where they are infinite."""
     given, values = as_given(rows, None, start), model.astype(rows.dtype)
     if is_sparse(rows):
-        return with_entries(rows, np.where(np.isnan(rows.data), values[rows.indices], rows.data))
+        return row_maps.with_entries(rows, np.where(np.isnan(rows.data), values[rows.indices], rows.data))
     return np.where(np.isnan(rows), values, given)

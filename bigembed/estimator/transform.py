@@ -325,12 +325,13 @@ def sort_block(
 
 def labels(rows: Array, start: int, extension: extensions.Extension, grouping: extensions.Grouping) -> Array:
     """The block (m,) of fitted rows that each new row belongs to; 0 for one that has no place."""
-    there = extensions.complete(rows) if extension.missing == "passed" else np.ones(len(rows), bool)
-    label = np.zeros(len(rows), np.int64)
-    if there.any():
-        with extensions.consistent(extension.saved):
-            label[there] = grouping.block_of(rows if there.all() else rows[there], extension.model, start)
-    return label
+    there = extensions.complete(rows) if extension.missing == "passed" else np.ones(rows.shape[0], bool)
+    if not there.any():
+        return np.zeros(len(there), np.int64)
+    if not there.all():  # (in their places a complete row: errors number the rows)
+        rows = rows[np.where(there, np.arange(len(there)), int(there.argmax()))]
+    with extensions.consistent(extension.saved):
+        return np.where(there, grouping.block_of(rows, extension.model, start), 0)
 
 
 def groups(counts: Array, batch: int) -> Iterator[tuple[int, int, int, int]]:

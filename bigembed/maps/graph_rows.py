@@ -51,7 +51,8 @@ def block_of_rows(rows: Array, model: Located, start: int) -> Array:
     """The block of the fitted rows that each new row belongs to, as they were ordered; ``start`` numbers the first."""
     refuse_block(RowBlock(0, start, rows))
     assert not isinstance(model.index, GivenIndex)
-    return locate_blocks(ready_rows(rows, model.shape), Ordered.open(model.index.order), model.index.centers)
+    ready = ready_rows(rows, model.shape, start)
+    return locate_blocks(ready, Ordered.open(model.index.order), model.index.centers)
 
 
 def fitted_shape(run: Run, metric: Any = None) -> Shape:
@@ -70,8 +71,11 @@ def fitted_shape(run: Run, metric: Any = None) -> Shape:
     return shape_in(survey, metric)
 
 
-def ready_rows(rows: Any, shape: Shape) -> Any:
-    """New rows as the fitted ones were made ready for the search, sparse ones with their sketches; given distances."""
+def ready_rows(rows: Any, shape: Shape, start: int = 0) -> Any:
+    """New rows as the fitted ones were made ready for the search, sparse ones with their sketches; given distances.
+
+    ``start`` numbers the first row, for errors.
+    """
     if shape.metric == GIVEN:
         return rows
     if is_sparse(rows) != shape.sparse:
@@ -79,7 +83,7 @@ def ready_rows(rows: Any, shape: Shape) -> Any:
     values = rows.data if is_sparse(rows) else rows
     if shape.metric not in SCALED and shape.dtype == "float32" and (size := _size(values)) > MOST_32:
         refuse_size(size, MOST_32, LEAST_32)
-    refuse_inadmissible(rows, shape)
+    refuse_inadmissible(rows, shape, start)
     return prepare(rows, shape)
 
 
@@ -417,5 +421,5 @@ def block_of_first(rows: Array, model: OfViews, start: int) -> Array:
     """Return the block of the first view that each new row belongs to; ``start`` numbers the first row."""
     refuse_block(RowBlock(0, start, rows))
     index: Any = model.views[0].index
-    given = ready_rows(split_rows(rows, model)[0], model.views[0].shape)
+    given = ready_rows(split_rows(rows, model)[0], model.views[0].shape, start)
     return locate_blocks(given, Ordered.open(index.order), index.centers)

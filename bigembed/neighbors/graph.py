@@ -366,7 +366,7 @@ def query_block(start: int, stop: int, *, source: Any, graph: NeighborGraph, sha
     rows = source.read(start, stop)
     if not np.isfinite(rows.data if hasattr(rows, "tocsr") else rows).all():
         raise InputError(f"query: some of the rows {start} to {stop - 1} hold NaN or infinity")
-    refuse_inadmissible(rows, shape)
+    refuse_inadmissible(rows, shape, start)
     given, index = prepare(rows, shape), index_of(graph.run, shape)
     fitted = Fitted(index)
     block, cell = locate(given, fitted.cells.ordered, index.centers)

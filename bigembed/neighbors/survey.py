@@ -105,6 +105,8 @@ def compared_of(rows: Any) -> Any:
 
 SCALED = ("cosine", "correlation", "hellinger", "spearmanr")
 """Metrics of rows that are scaled each by itself."""
+NAMED = 10
+"""Rows that an error names."""
 TRIED = 48
 """Rows that a function of the user's is tried on."""
 SAMPLE_BYTES = 32 << 20
@@ -289,23 +291,28 @@ def prepare(rows: Any, shape: Shape) -> Any:
         return sketched(mapped) if is_sparse(rows) else mapped
 
 
-def refuse_inadmissible(rows: Any, shape: Shape) -> None:
-    """InputError where the metric is not defined for some of the rows."""
-    wrong, what, _ = inadmissible(rows, shape.compare.text)
+def refuse_inadmissible(rows: Any, shape: Shape, start: int = 0) -> None:
+    """InputError where the metric is not defined for some of the rows; ``start`` numbers the first."""
+    wrong, what, advice = inadmissible(rows, shape.compare.text)
     if wrong.any():
-        raise InputError(f"metric={shape.compare.text!r} is not defined for {what}")
+        found = np.flatnonzero(wrong) + start
+        _refuse_rows(shape, what, advice, len(found), f"the rows {start}:{start + len(wrong)}", found[:NAMED].tolist())
+
+
+def _refuse_rows(shape: Shape, what: str, advice: str, count: int, whole: str, first: list[int]) -> None:
+    raise InputError(
+        f"metric={shape.compare.text!r} is not defined for {what}: {count} of {whole}, the first are rows {first}. "
+        f"{advice}"
+    )
 
 
 def _refuse(found: list[dict[str, Any]], shape: Shape) -> None:
     if any("nan" in part for part in found):
         raise InputError(f"Input X contains {passes.not_finite(found, f'{shape.n} rows')}")
     if wrong := sum(part["wrongs"] for part in found):
-        first = [row for part in found for row in part["wrong"]][:10]
+        first = [row for part in found for row in part["wrong"]][:NAMED]
         _, what, advice = inadmissible(np.zeros((1, 2)), shape.compare.text)
-        raise InputError(
-            f"metric={shape.compare.text!r} is not defined for {what}: {wrong} of {shape.n}, the first are rows "
-            f"{first}. {advice}"
-        )
+        _refuse_rows(shape, what, advice, wrong, str(shape.n), first)
 
 
 def refuse_extent(low: Array, high: Array, shape: Shape) -> None:

@@ -131,7 +131,8 @@ def inadmissible(rows: Any, metric: str) -> tuple[Array, str, str]:
     """Rows (m,) for which a metric is not defined, of what kind these are, and what to do."""
     n = rows.shape[0]
     if metric in ("cosine", "true_angular", "tsss"):
-        return _empty(rows), "rows of zeros", "Drop them, or use metric='euclidean'"
+        advice = "Leave them out (the step 'missing' does with zeros=True), or use metric='euclidean'"
+        return empty(rows), "rows of zeros", advice
     if metric in ("bit_hamming", "bit_jaccard"):
         entries = rows.data if is_sparse(rows) else rows
         wrong = any_in_row(rows, ~((entries >= 0) & (entries <= 255) & (entries == np.floor(entries))))
@@ -140,7 +141,7 @@ def inadmissible(rows: Any, metric: str) -> tuple[Array, str, str]:
         constant = constant_csr(_no_zeros(rows)) if is_sparse(rows) else (rows == rows[:, :1]).all(axis=1)
         return constant, "rows whose entries are all equal", "Drop them, or use metric='euclidean'"
     if metric in ("hellinger", "jensenshannon", "symmetric_kl", "wasserstein_1d", "circular_kantorovich"):
-        wrong = _empty(rows) | any_in_row(rows, rows.data < 0 if is_sparse(rows) else rows < 0)
+        wrong = empty(rows) | any_in_row(rows, rows.data < 0 if is_sparse(rows) else rows < 0)
         return wrong, "rows of zeros or with negative entries", "It compares proportions, such as counts"
     if metric == "gower":
         counts = rows[:, rows.shape[1] // 2 :]
@@ -159,7 +160,8 @@ def _no_zeros(rows: Any) -> Any:
     return found
 
 
-def _empty(rows: Any) -> Array:
+def empty(rows: Any) -> Array:
+    """Rows (m,), dense or CSR, that hold zeros only."""
     return ~any_in_row(rows, rows.data != 0 if is_sparse(rows) else rows != 0)
 
 

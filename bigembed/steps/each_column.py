@@ -10,7 +10,16 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
-from bigembed.estimator.moments import STAGE, as_given, filled, missing_stage, moments_stage, quantiles_stage, sentence
+from bigembed.estimator.moments import (
+    STAGE,
+    as_given,
+    filled,
+    missing_stage,
+    moments_stage,
+    quantiles_stage,
+    sentence,
+    without_zeros,
+)
 from bigembed.estimator.rowwise import Step
 from bigembed.rows import RowSource, reader, row_maps
 from bigembed.rows.derived import KeptRows, RowNumbers
@@ -300,6 +309,9 @@ class Missing(Step, registered="missing"):
         Whether rows with missing values are left out or their missing values are filled.
     fill : "mean", "median" or float
         What missing values become; a number must be finite. In a job file this is ``with``.
+    zeros : bool
+        Whether rows that hold zeros only are left out as well, with action="drop": distances such as "cosine" are not
+        defined for them.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
     persist : "store" or None
@@ -327,8 +339,8 @@ class Missing(Step, registered="missing"):
     n_samples_ : int
         The number of rows that are left.
     certificate_ : dict
-        How far the result can be trusted; under "missing" how many rows had missing values, the first of them, and the
-        counts by column.
+        How far the result can be trusted; under "missing" how many rows had missing values (or zeros only), the first
+        of them, and the counts by column.
     embedding_ : array of shape (r, d)
         The rows fitted that are left: NumPy for NumPy input, else a Dask array computed when asked.
 
@@ -364,6 +376,10 @@ class Missing(Step, registered="missing"):
     action: Annotated[str, one_of("drop", "fill")] = "drop"
     _: KW_ONLY
     fill: Finite | Annotated[str, one_of("mean", "median")] = "mean"
+    zeros: bool = False
+
+    def _require(self, need: Requirements) -> None:
+        need(not self.zeros or self.drops, "zeros", "False with action='fill', which leaves out no rows")
 
     @property
     def drops(self) -> bool:
@@ -376,7 +392,7 @@ class Missing(Step, registered="missing"):
         return 'medians of sparse rows are not taken: fill with "mean" or a number (zeros count as values)'
 
     def _learning(self, source: RowSource) -> list[Stage]:
-        found = missing_stage(source, self.action, "mean" if self.drops else self.fill)
+        found = missing_stage(source, self.action, "mean" if self.drops else self.fill, self.zeros)
         if self.drops or self.fill != "median":
             return [found]
         return [quantiles_stage(source, (0.5,), missing=True), replace(found, inputs=("quantiles",))]
@@ -398,12 +414,16 @@ class Missing(Step, registered="missing"):
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         found = run.results(STAGE)
-        said = {name: found[name] for name in ("action", "fill", "rows", "first", "kept", "columns")}
+        said = {
+            key: found[key] for key in ("action", "fill", "rows", "first", "kept", "columns", "zeros") if key in found
+        }
         return {**super()._certificate(run), "missing": said}
 
     def _block(self, run: Run) -> tuple[Any, Any]:
-        dropped = run.results(STAGE)["action"] == "drop"
-        return (as_given, None) if dropped else (filled, read_array(run.path(STAGE, "values")))
+        found = run.results(STAGE)
+        if found["action"] == "drop":
+            return (without_zeros if "zeros" in found else as_given), None
+        return filled, read_array(run.path(STAGE, "values"))
 
     def _extension(self, run: Run) -> Extension:
         return replace(super()._extension(run), missing="taken", numbered=True)

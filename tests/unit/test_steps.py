@@ -78,6 +78,14 @@ WRONG = {
         r"no number at all: column 1 \(counted",
     ),
     "quantiles": (lambda: be.RobustScaler(quantile_range=(80, 20)).fit(ROWS), "q_min < q_max"),
+    "filled zeros": (
+        lambda: be.Missing("fill", zeros=True).fit(HOLES),
+        "zeros=True; allowed: False with action=",
+    ),
+    "zeros alone": (
+        lambda: be.Missing(zeros=True).fit(np.zeros((9, 2))),
+        "no row is left: each of 9 rows",
+    ),
     "NaN": (lambda: be.StandardScaler().fit(HOLES), "contains NaN: [0-9]+ of 3000 rows.*'missing'"),
 }
 
@@ -442,6 +450,28 @@ class TestPipeline:
         np.testing.assert_array_equal(np.isnan(new).any(axis=1), ~THERE)
         np.testing.assert_array_equal(new[THERE], found.transform(PIPELINE_HOLES[THERE]))
         assert "were left out" in found.certificate_["steps"]["1 missing"]
+
+    @pytest.mark.parametrize("kept_sparse", [False, True])
+    def test_rows_of_zeros_are_left_out_where_no_distance_is_defined(self, kept_sparse: bool, tmp_path: Path) -> None:
+        """They keep their places among new rows, also through a saved model; others are refused by their numbers."""
+        there = np.ones(400, bool)
+        there[[3, 77, 399]] = False
+        rows = np.where(there[:, None], np.random.default_rng(0).poisson(2.0, (400, 30)) + np.eye(1, 30), 0.0)
+        given = sparse.csr_array(rows) if kept_sparse else rows
+        given_without = given[np.flatnonzero(there)]
+        fitted = be.DiffusionMap(n_components=2, metric="cosine").fit(given_without)
+        with pytest.raises(InputError, match=r"zeros: 3 of the rows 0:400, the first are rows \[3, 77, 399\]. Lea"):
+            fitted.transform(given)
+        found = be.Pipeline([be.Missing(zeros=True), be.DiffusionMap(n_components=2, metric="cosine")]).fit(given)
+        np.testing.assert_array_equal(found.embedding_, fitted.embedding_)
+        assert "3 of 400 rows have missing values or zeros only (3) and were left out: rows 3, 77, 399" in str(
+            found.certificate_["steps"]
+        )
+        found.save(tmp_path / "model")
+        for model in (found, be.load(tmp_path / "model")):
+            new = model.transform(given)
+            np.testing.assert_array_equal(np.isnan(new).any(axis=1), ~there)
+            np.testing.assert_array_equal(new[there], fitted.transform(given_without))
 
     def test_weights_go_with_their_rows(self) -> None:
         weights = PIPELINE_RANDOM.random(len(PIPELINE_HOLES))
