@@ -185,9 +185,12 @@ def may_be_copied(X: Any) -> bool:
     return not executor_now().in_this_process or type(X).__module__.partition(".")[0] in LAZY
 
 
-def rows_at(path: AnyPath) -> RowSource:
-    """Rows, or a vector, at a path: a Zarr array or .npy, opened once to see that it is whole."""
-    array = npy_rows(path) if path.suffix == ".npy" else open_zarr(path)
+def rows_at(path: AnyPath, packed: bool = False) -> RowSource:
+    """Rows, or a vector, at a path: a Zarr array or .npy, opened once to see that it is whole.
+
+    ``packed``: whether stored numbers may be others than the values (:mod:`bigembed.rows.packing`).
+    """
+    array = npy_rows(path) if path.suffix == ".npy" else open_zarr(path, packed)
     return RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=str(path))
 
 

@@ -18,6 +18,7 @@ from bigembed.rows import RowSource, as_declared, opening, refuse_fields, rows_a
 from bigembed.rows.formats.binary import is_idx, read_idx
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.hdf5 import opened, require_held
+from bigembed.rows.packing import nan_dtype, refuse_packed
 from bigembed.rows.passes import check_vector
 from bigembed.rows.reader import columns_of, is_frame, lazy_numbers, numbers_of, refuse_lists, two_dimensional
 from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, keep_npy, stored
@@ -265,6 +266,7 @@ def hdf5_source(dataset: Any) -> RowSource:
     work_dtype(dataset.dtype)
     dataset.file.flush()
     require_held(dataset.file.filename, dataset.name, dataset)
+    refuse_packed(dataset, f"{dataset.file.filename}: {dataset.name}")
     path, (rows, columns) = os.path.abspath(dataset.file.filename), dataset.chunks or (1, 1)
     shape, stored = tuple(map(int, dataset.shape)), (int(rows), int(columns))
     return HDF5Rows(shape, np.dtype(dataset.dtype), path=path, dataset=dataset.name, stored=stored, held=dataset)
@@ -364,7 +366,8 @@ def _xarray_source(X: Any, scratch: AnyPath, name: str, sparse: bool, missing: b
 
 def _window_source(window: Window) -> RowSource:
     """The rows that a window of a stored array shows."""
-    whole = _path_source(window.path)
+    whole = rows_at(window.path.absolute(), packed=True)  # (a lazy array is what its graph says)
+    work_dtype(whole.dtype)
     (start, _), columns = window.spans
     shown = None if columns == (0, whole.width) else columns
     return replace(whole, shape=window.shape, offset=start, columns=shown)
@@ -374,7 +377,7 @@ def _lazy_source(X: Any, missing: bool = False) -> RowSource:
     """The rows of a Dask array of dense blocks."""
     work_dtype(X.dtype)
     if missing and X.dtype.kind != "f" and isinstance(X._meta, np.ma.MaskedArray):
-        X = X.astype(opening.nan_dtype(X.dtype))
+        X = X.astype(nan_dtype(X.dtype))
     return StreamedRows(tuple(map(int, X.shape)), np.dtype(X.dtype), lazy=opening.without_mask(X) if missing else X)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError, MissingPathError
+from bigembed.rows.packing import nan_dtype, refuse_packed
 from bigembed.runtime.blocks import Array, block_rows
 from bigembed.store import AnyPath, PathLike, at, files, is_path, manifests, no_such_path, objects, requests, superseded
 from bigembed.store.arrays import npy_rows, read_part, reading, refuse_unsealed, zarr_array
@@ -42,17 +43,6 @@ def unmasked(values: Any, start: int = 0, what: str = "rows") -> Any:
             f"rows {(bad[:NAMED] + start).tolist()}. Drop these rows, or fill the entries (filled; the step 'missing')"
         )
     return np.asarray(values.data)
-
-
-def nan_dtype(dtype: Any) -> np.dtype[Any]:
-    """The dtype of the same numbers that has NaN besides.
-
-    >>> nan_dtype("int16"), nan_dtype("int64"), nan_dtype("float32")
-    (dtype('float32'), dtype('float64'), dtype('float32'))
-    """
-    dtype = np.dtype(dtype)
-    small = np.can_cast(dtype, np.float32)
-    return dtype if dtype.kind == "f" else np.dtype(np.float32 if small else np.float64)
 
 
 def without_mask(values: Any) -> Any:
@@ -218,8 +208,8 @@ def chunked(source: Any) -> Any:
     return source.chunk(dict(zip(source.dims, _block_of(source), strict=True)))
 
 
-def open_zarr(path: PathLike) -> Any:
-    """A zarr array, opened to read, after a completeness check."""
+def open_zarr(path: PathLike, packed: bool = False) -> Any:
+    """A zarr array, opened to read, after a completeness check; ``packed``: as :func:`bigembed.rows.rows_at` has it."""
     place = at(path)
     if not place.exists():
         raise MissingPathError(
@@ -250,6 +240,8 @@ def open_zarr(path: PathLike) -> Any:
             f"{place}: not a Zarr array ({error}). A group needs the array's own path in it, for "
             "example points.zarr/rows"
         ) from error
+    if not packed:
+        refuse_packed(array, place)
     if missing:
         raise DamagedError(
             f"{place}: {missing:,} chunks are missing and would read as fill values; the array was not "

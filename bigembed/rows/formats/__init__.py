@@ -19,6 +19,7 @@ from bigembed.rows.formats.anndata import CsrReader
 from bigembed.rows.formats.binary import is_idx, open_idx
 from bigembed.rows.formats.tables import open_parquet, parquet_files
 from bigembed.rows.opening import missing_shards
+from bigembed.rows.packing import decoded
 from bigembed.rows.reader import Choice, Reader, entries_of, features_of, named, two_dimensional
 from bigembed.rows.sparse import WIDEST, group_source, is_csr_group
 from bigembed.store import AnyPath, PathLike, arrays, at, locks, published, require_apart, require_array_name
@@ -108,7 +109,7 @@ def _opened(path: AnyPath, choice: Choice) -> Reader:
         return anndata.open_anndata(path, choice)
     if path.is_dir():
         choice.only(path, "Zarr", "fill_absent")
-        return open_csr_group(path) if is_csr_group(path) else open_raw_zarr(path, choice.fill_absent)
+        return open_csr_group(path) if is_csr_group(path) else open_raw_zarr(path, choice.fill_absent, choice.missing)
     if delimited.is_delimited(path):
         return delimited.open_delimited(path, choice)
     if path.suffix in netcdf.SUFFIXES:
@@ -181,10 +182,17 @@ def in_place(path: AnyPath, reader: Reader, choice: Choice) -> RowSource | None:
 # ------------------------------------------------------------------------------------- readers
 
 
-def open_raw_zarr(path: AnyPath, fill_absent: bool = False) -> RowSource:
-    """The rows of a Zarr array of any chunks, version 2 or 3. With absent chunks only if ``fill_absent``."""
+def open_raw_zarr(path: AnyPath, fill_absent: bool = False, missing: bool = False) -> Reader:
+    """The rows of a Zarr array of any chunks, version 2 or 3. With absent chunks only if ``fill_absent``.
+
+    Decoded as its attributes say, where values may be ``missing``.
+    """
+    return decoded(_raw_zarr(path, fill_absent), arrays.zarr_array(path), missing)
+
+
+def _raw_zarr(path: AnyPath, fill_absent: bool) -> RowSource:
     try:
-        return rows_at(path)
+        return rows_at(path, packed=True)
     except DamagedError as error:
         if not fill_absent:
             raise DamagedError(

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigembed.errors import DamagedError, InputError, needed
-from bigembed.rows.reader import HDF5, TEXT, Choice, as_text, described, handle, read_ranges, two_dimensional
+from bigembed.rows.packing import decoded
+from bigembed.rows.reader import HDF5, TEXT, Choice, Reader, as_text, described, handle, read_ranges, two_dimensional
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, at, is_url
 from bigembed.store.arrays import zarr_group
@@ -280,8 +281,8 @@ def is_hdf5(path: AnyPath) -> bool:
     return path.suffix in SUFFIXES or begins_as_hdf5(path)
 
 
-def open_hdf5(path: AnyPath, choice: Choice) -> GroupArrayReader:
-    """The chosen dataset, or the only one that can be rows."""
+def open_hdf5(path: AnyPath, choice: Choice) -> Reader:
+    """The chosen dataset, or the only one that can be rows; decoded as its attributes say."""
     choice.only(path, "HDF5", "array", "fill_absent")
     with opened(str(path)) as file:
         there = datasets_of(file)
@@ -289,10 +290,11 @@ def open_hdf5(path: AnyPath, choice: Choice) -> GroupArrayReader:
         vectors = {name: names[name] for name, one in there.items() if len(one.shape) == 1}
         name = _chosen(path, choice, there, names)
         reader = array_in(file, str(path), name, fill_absent=choice.fill_absent)
+        found = decoded(replace(reader, names=vectors), there[name], choice.missing)
     two_dimensional(f"{path}: {name}", reader.shape)
     if reader.dtype == TEXT or reader.dtype.kind not in "buif":
         raise InputError(f"{path}: {name} holds {names[name]}; rows are numbers. There are {described(names)}")
-    return replace(reader, names=vectors)
+    return found
 
 
 def _chosen(path: AnyPath, choice: Choice, there: Mapping[str, Any], names: Mapping[str, str]) -> str:

@@ -18,7 +18,8 @@ from bigembed.errors import DamagedError, InputError, needed
 from bigembed.rows import as_worked
 from bigembed.rows.formats.hdf5 import begins_as_hdf5, datasets_of, external_links, require_held
 from bigembed.rows.formats.hdf5 import opened as open_hdf5_file
-from bigembed.rows.opening import nan_dtype, without_mask
+from bigembed.rows.opening import without_mask
+from bigembed.rows.packing import nan_dtype
 from bigembed.rows.reader import HDF5, TEXT, Choice, as_text, described, listed, native, read_ranges
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, local

@@ -14,7 +14,7 @@ import numpy as np
 
 from bigembed.errors import ExistingOutputError, InputError, needed
 from bigembed.rows import RowSource, as_worked, reader
-from bigembed.rows.opening import nan_dtype
+from bigembed.rows.packing import nan_dtype
 from bigembed.runtime.blocks import Array, block_rows, bounds
 from bigembed.store import AnyPath, PathLike, at, copy_file, locks, objects, stored
 from bigembed.store.files import temporary
