@@ -65,7 +65,8 @@ def judged(
 
     A warning each for: constant coordinates; many rows at one place; coordinates *unrelated* to the rows (no figure
     more than 4 standard errors above its value for shuffled coordinates; where more than a tenth of the sampled rows
-    have ties at the k-th neighbor, the triplets alone are asked); trustworthiness, and continuity, below .8. A note
+    have ties at the k-th neighbor, those of neighborhoods above shuffled ones whose tied rows keep all their
+    neighbors); trustworthiness, and continuity, below .8. A note
     for a column with more than 99 % of the variance (two: 99.9 %), and for duplicated rows.
 
     ``same_rows``: the coordinates are known to belong to these rows in this order, so that is not asked. ``collapsed``:
@@ -111,9 +112,25 @@ def few_carriers(figures: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def unrelated(figures: Mapping[str, Any]) -> bool:
-    """Whether coordinates are like shuffled ones: no figure is :data:`CHANCE` standard errors above them."""
-    tied = max(figures["rows"]["tied"], figures["coordinates"]["tied"]) > TIED
-    return all(figures[name]["above_chance"] <= CHANCE for name in (["triplets"] if tied else FIGURES))
+    """Whether coordinates are like shuffled ones: no figure is :data:`CHANCE` standard errors above them.
+
+    Of rows that have ties at the k-th neighbor the row number decides, in the data and on the map alike: where they are
+    many, a figure of neighborhoods has to be above shuffled coordinates whose tied rows keep all of theirs.
+    """
+    return not any(_is_above(figures, name) for name in FIGURES)
+
+
+def _is_above(figures: Mapping[str, Any], name: str) -> bool:
+    found, tied = figures[name], _tied(figures)
+    if name == "triplets" or tied <= TIED:
+        return bool(found["above_chance"] > CHANCE)
+    most = found["chance"] + tied * (1 - found["chance"])
+    return bool(found["value"] - most > CHANCE * found["standard_error"])
+
+
+def _tied(figures: Mapping[str, Any]) -> float:
+    """The share of the sampled rows that have ties at the k-th neighbor."""
+    return float(max(figures["rows"]["tied"], figures["coordinates"]["tied"]))
 
 
 def with_error(figure: Mapping[str, float]) -> str:
@@ -132,10 +149,12 @@ def _unrelated(figures: Mapping[str, Any]) -> str:
         f"{text.lower()} {with_error(figures[name])} (shuffled {figures[name]['chance']:.3g})"
         for name, (text, _) in FIGURES.items()
     )
+    tied = f", the {_percent(_tied(figures))} of rows with equally near neighbors as if they kept all"
+    ties = tied if _tied(figures) > TIED else ""
     return (
         f"The coordinates look unrelated to the rows, as if shuffled: {found}; none is more than {CHANCE:g} standard "
-        "errors above shuffled coordinates. Check that coordinate i belongs to row i (nothing sorted, shuffled or "
-        "left out in between) and that they were made from these rows"
+        f"errors above shuffled coordinates{ties}. Check that coordinate i belongs to row i (nothing sorted, shuffled "
+        "or left out in between) and that they were made from these rows"
     )
 
 

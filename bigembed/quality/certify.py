@@ -151,9 +151,9 @@ def certify(
         The figures, which print as a table (:class:`~bigembed.quality.certify.MapQuality`). ``figures`` has, for each
         of the four, ``value``, ``standard_error``, ``chance`` (its value for shuffled coordinates) and ``above_chance``
         (how many standard errors it is above). ``warnings`` are sentences on: coordinates *unrelated* to the rows (no
-        figure more than 4 standard errors above chance; where ties decide over a tenth of the neighborhoods, the
-        triplets alone count), constant ones, many rows at one place, trustworthiness or continuity below .8. ``notes``
-        name a column with more than 99 % of the variance, and duplicated rows.
+        figure more than 4 standard errors above chance; where ties decide over a tenth of the neighborhoods, above
+        chance with all neighbors of those kept), constant ones, many rows at one place, trustworthiness or continuity
+        below .8. ``notes`` name a column with more than 99 % of the variance, and duplicated rows.
 
     Raises
     ------

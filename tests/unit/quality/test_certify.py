@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_iris
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.manifold import trustworthiness
 from sklearn.neighbors import NearestNeighbors
 
@@ -107,6 +107,23 @@ def test_right_maps_are_left_alone():
         assert found.warnings == ()
         assert "warning" not in repr(found)
         assert all(found.figures[name]["above_chance"] > 4 for name in NAMES)
+
+
+def test_texts_whose_neighbors_are_equally_near_are_related_to_their_map():
+    """Ties at the k-th neighbor of nearly all rows: a map that keeps more than ties can is none that was shuffled."""
+    rng = np.random.default_rng(0)
+    texts = np.zeros((1500, 300))
+    for text, topic in zip(texts, rng.integers(0, 30, len(texts)), strict=True):
+        text[10 * topic + rng.choice(10, 3, replace=False)] = 1
+    texts[:10] = 0
+    found = TruncatedSVD(30, random_state=0).fit_transform(texts)
+    judged = be.certify(texts, found)
+    assert judged.figures["rows"]["tied"] > 0.9
+    assert judged.figures["triplets"]["above_chance"] < 4
+    assert judged.warnings == ()
+    for seed in range(3):
+        shuffled = np.random.default_rng(seed).permutation(found)
+        assert "unrelated to the rows" in be.certify(texts, shuffled, seed=seed).warnings[0]
 
 
 def test_what_is_wrong_is_said():
