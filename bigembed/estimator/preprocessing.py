@@ -13,10 +13,10 @@ from bigembed import estimator as estimators
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.frame import with_frame
 from bigembed.estimator.reporting import notify_callbacks
-from bigembed.quality import NEIGHBORS, preserved
-from bigembed.rows import RowBlock, RowSource, as_worked, graph_source, reader
+from bigembed.quality import NEIGHBORS, cost_of, preserved
+from bigembed.rows import RowBlock, RowSource, as_worked, graph_source, reader, rows_at
 from bigembed.rows.derived import MappedSource, PlannedRows, kept_on_the_way, written_rows
-from bigembed.runtime.blocks import Array, is_sparse, map_blocks
+from bigembed.runtime.blocks import Array, map_blocks
 from bigembed.stages import (
     ArraySpec,
     Context,
@@ -30,7 +30,7 @@ from bigembed.stages import (
     window_of,
     within,
 )
-from bigembed.store import arrays, files, parcels
+from bigembed.store import arrays, at, files, parcels
 
 # ----------------------------------------------------------------------------------------------------- mapped rows
 # Rows as a fitted step makes them, when they are read; new rows through all steps before a method.
@@ -255,7 +255,8 @@ def _pays(source: RowSource, passes: float) -> bool:
 # The methods on a graph compare sampled rows with all rows, in passes that are few beside those of the graph. A linear
 # map takes one or two passes in all, and would take several times as long. So rows of a few blocks are drawn, mapped,
 # and judged by the same figures and limits; of rows that are no more than the sample, the figures are those of all
-# rows.
+# rows. Sparse rows have been read in many passes, and are compared with all rows, too: a few of many texts have no near
+# ones among them, and hardly any word in common.
 
 JUDGEMENT = "judgement"
 ROWS, SAMPLES = 1_000, 200
@@ -264,6 +265,8 @@ BLOCKS, SHARE = 4, 0.05
 """Canonical blocks that rows are drawn from, at least, and the share of all blocks beyond that."""
 BYTES = 64 << 20
 """Of the drawn rows, at the most."""
+COMPARED = 400
+"""Sparse rows that are compared with all of them."""
 FITTED_TO = ("labels", "weights", "target_density")
 """Vectors that a fit takes, and the map of a row does not."""
 STREAM = 13
@@ -332,17 +335,32 @@ def _rows(source: RowSource) -> int:
 
 
 def _dense_bytes(source: RowSource) -> int:
-    """Of a row as it is compared: sparse rows are few enough to be dense, and nothing is compiled for them."""
+    """Of a dense row as it is compared."""
     return source.width * source.work.itemsize
 
 
 def _judgement_stage(estimator: Any, shown: Stage, source: RowSource, metric: str) -> Stage:
     source = replace(source, aligned={name: one for name, one in source.aligned.items() if name not in FITTED_TO})
-    n, mapped = source.shape[0], shown.on_demand
-    share, drawn = _blocks(source) / -(-n // source.block), _rows(source)
+    mapped = shown.on_demand
+    inputs = shown.inputs if mapped else (shown.name,)
+    parameters: dict[str, Any] = {"n_neighbors": NEIGHBORS, "metric": metric, "source": source.fingerprint()}
+    given = {"estimator": estimator, "source": source, "metric": metric, "mapped": mapped}
+    if source.sparse:
+        width = next((one.width for one in shown.cost.arrays if one.width), 1)
+        cost = cost_of(source, RowSource((source.shape[0], int(width)), np.dtype(np.float64)), samples=COMPARED)
+        parameters["samples"], run = COMPARED, partial(run_whole_judgement, **given)
+    else:
+        cost = _cost_of_drawn(source)
+        parameters |= {"samples": SAMPLES, "rows": _rows(source)}
+        run = partial(run_judgement, **given)
+    return Stage(JUDGEMENT, inputs, parameters, run, cost, parameters_of=shown.parameters_of if mapped else ())
+
+
+def _cost_of_drawn(source: RowSource) -> Cost:
+    share, drawn = _blocks(source) / -(-source.shape[0] // source.block), _rows(source)
     pairs = min(SAMPLES, drawn) * drawn
     sample = drawn, source.width, source.work
-    cost = Cost.of(
+    return Cost.of(
         reads=[rows_of(source, share)],
         task=[*window_of(source), ArraySpec("drawn rows", *sample, times=3)],
         coordinator=[ArraySpec("drawn rows", *sample, times=6), ArraySpec("distances of pairs", pairs, times=8)],
@@ -351,11 +369,6 @@ def _judgement_stage(estimator: Any, shown: Stage, source: RowSource, metric: st
         scalar_ops=8 * pairs,
         maps=8,
     )
-    inputs = shown.inputs if mapped else (shown.name,)
-    parameters = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "metric": metric, "rows": drawn}
-    parameters |= {"source": source.fingerprint()}
-    run = partial(run_judgement, estimator=estimator, source=source, metric=metric, mapped=mapped)
-    return Stage(JUDGEMENT, inputs, parameters, run, cost, parameters_of=shown.parameters_of if mapped else ())
 
 
 def run_judgement(context: Context, estimator: Any, source: RowSource, metric: Any, mapped: bool) -> dict[str, Any]:
@@ -367,13 +380,30 @@ def run_judgement(context: Context, estimator: Any, source: RowSource, metric: A
         coordinates = extension.of_block(sample)
     else:
         coordinates = arrays.read_rows(context.of("coordinates", "embedding"), numbers)
-    rows = sample.rows.toarray() if is_sparse(sample.rows) else sample.rows
-    asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": SAMPLES, "seed": 0, "metric": metric}
-    try:
-        found = preserved(_in_memory(rows), _in_memory(coordinates), context.exchange, **asked)
-    except InputError as error:  # (distances beyond float64, zeros by cosine)
-        found = {"unmeasured": str(error)}
+    found = _figures(context, _in_memory(sample.rows), _in_memory(coordinates), metric, SAMPLES)
     return {"map": found | ({"of": source.shape[0]} if len(numbers) < source.shape[0] else {})}
+
+
+def run_whole_judgement(
+    context: Context, estimator: Any, source: RowSource, metric: Any, mapped: bool
+) -> dict[str, Any]:
+    rows, n = replace(source, aligned={}), source.shape[0]
+    if mapped:
+        extension = estimators.extension_in(estimator, context.home)
+        place = (n, extension.width), np.dtype(extension.dtype)
+        base = replace(source, aligned={name: source.aligned[name] for name in extension.aligned})
+        shown: RowSource = MappedSource(*place, base=base, function=extension.of_block)
+    else:
+        shown = rows_at(at(context.of("coordinates", "embedding")))
+    return {"map": _figures(context, rows, shown, metric, COMPARED)}
+
+
+def _figures(context: Context, rows: RowSource, shown: RowSource, metric: Any, samples: int) -> dict[str, Any]:
+    asked: dict[str, Any] = {"n_neighbors": NEIGHBORS, "samples": samples, "seed": 0, "metric": metric}
+    try:
+        return preserved(rows, shown, context.exchange, **asked)
+    except InputError as error:  # (distances beyond float64, zeros by cosine)
+        return {"unmeasured": str(error)}
 
 
 def _in_memory(rows: Any) -> RowSource:

@@ -23,6 +23,7 @@ from bigembed.linalg import CovarianceOperator, eigenpairs, lanczos
 from bigembed.rows import RowSource
 from bigembed.rows.passes import checked_shape
 from bigembed.rows.row_maps import AffineMap, project
+from bigembed.rows.sparse import ENTRY_BYTES
 from bigembed.runtime.blocks import Array
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, rows_of, window_of
 from bigembed.stages.cost import sums_of_groups
@@ -84,6 +85,10 @@ def evidence(values: Array, n: int) -> Array:
 
 GRAM_COLUMNS = 4096
 """Columns up to which the covariance matrix is formed (d² numbers) and solved densely."""
+LEAST_ITERATED = 1024
+"""Columns up to which the covariance is always formed."""
+SLOWER = 4
+"""Times that an operation of a pass over the rows takes longer than one of the covariance and its solve."""
 START = 16
 """Components first tried for a share of the variance, where the covariance is not formed."""
 GUARDS = 8
@@ -127,10 +132,22 @@ class Found:
     details: dict[str, Any]
 
 
-def solve_stage(source: RowSource, asked: PrincipalOptions) -> Stage:
-    """Leading eigenvectors of the covariance, and the variances along them."""
+def is_iterated(source: RowSource, asked: PrincipalOptions) -> bool:
+    """Whether the covariance is not formed, but multiplied by vectors in passes over the rows.
+
+    So it is where it has too many columns, and where few components are asked of rows that are few, or sparse, so that
+    n d² operations for it and some 10 d³ for its solve are many times those of the passes.
+    """
+    n, d = source.shape
+    if d > GRAM_COLUMNS or asked.width is None or d <= LEAST_ITERATED:
+        return d > GRAM_COLUMNS
+    numbers = source.row_bytes / ENTRY_BYTES if source.sparse else d
+    return bool(SLOWER * EXPECTED_PASSES * 4.0 * n * numbers * _block(d, asked.width) < n * d**2 + 10.0 * d**3)
+
+
+def solve_stage(source: RowSource, asked: PrincipalOptions, iterate: bool) -> Stage:
+    """Leading eigenvectors of the covariance, and the variances along them; ``iterate``: without forming it."""
     n, d = checked_shape(source)
-    iterate = d > GRAM_COLUMNS
 
     width = min(asked.width or 2 * START, n, d) if iterate else d
     columns = blocks_kept(d, _block(d, width)) * _block(d, width)
@@ -306,7 +323,8 @@ class PrincipalEstimator(WeightedRowwiseEstimator):
                 f"n_components={asked.n_components!r} needs the covariance of all {d} columns, which is formed up to "
                 f"{GRAM_COLUMNS}; give a number of components or a share of the variance"
             )
-        stages = [moments_stage(source, diagonal=d > GRAM_COLUMNS), solve_stage(source, asked)]
+        iterate = is_iterated(source, asked)
+        stages = [moments_stage(source, diagonal=iterate), solve_stage(source, asked, iterate)]
         return [*stages, self._output_stage(source, stages, asked.width or most)]
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -332,9 +350,14 @@ class PrincipalEstimator(WeightedRowwiseEstimator):
 
         def stages(source: RowSource, earlier: Any) -> list[Stage]:
             checked_shape(source)
-            return [moments_stage(source, earlier=earlier), solve_stage(source, self._asked())]
+            return [moments_stage(source, earlier=earlier), solve_stage(source, self._asked(), False)]
 
-        add_rows(self, X, stages, sums_of(self, "moments", ("mean", "scatter")), weights=sample_weight)
+        sums = sums_of(self, "moments", ("mean", "scatter"))
+        if sums is not None and sums["scatter"].ndim == 1:
+            raise InputError(
+                "partial_fit adds to the covariance, which fit did not form for so many columns. Begin with partial_fit"
+            )
+        add_rows(self, X, stages, sums, weights=sample_weight)
         return self
 
     def inverse_transform(self, X: Any) -> Any:

@@ -114,8 +114,8 @@ class PCA(PrincipalEstimator, registered="pca"):
     whiten : bool
         Whether each coordinate is divided by its standard deviation.
     tol : float in (0, 1)
-        The largest residual ‖Sv − λv‖/λ_1 of block Lanczos, which solves for more than 4096 columns; fewer are solved
-        densely, in one pass.
+        The largest residual ‖Sv − λv‖/λ_1 of block Lanczos, which solves for more than 4096 columns, and for few
+        components of many columns of rows that are few, or sparse; others are solved densely, in one pass.
     max_passes : int ≥ 3
         The passes of block Lanczos before it gives up (with a warning).
     random_state : int, generator or None
@@ -164,8 +164,9 @@ class PCA(PrincipalEstimator, registered="pca"):
     -----
     Cost: one pass for ``fit``, one for coordinates. A block of rows (32 MiB) and d² numbers a worker; the covariance
     is accumulated in float64 about the mean of each block, so a mean far from zero costs no accuracy. Beyond 4096
-    columns ``fit`` takes some twenty passes (block Lanczos on the matrix-free covariance), several times as many where
-    the spectrum is flat, and the coordinating process holds 12 d m numbers, and up to 48 d m as far as 64 MiB allow.
+    columns, and for few components of more than 1024 columns of rows that are few, or sparse, ``fit`` takes some twenty
+    passes (block Lanczos on the matrix-free covariance), several times as many where the spectrum is flat, and the
+    coordinating process holds 12 d m numbers, and up to 48 d m as far as 64 MiB allow.
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
     each other, to judge the map.
 
@@ -301,8 +302,8 @@ class TruncatedSVD(PrincipalEstimator, registered="truncated_svd"):
     n_components : int ≥ 1
         The number m of coordinates, at most min(n, d).
     tol : float in (0, 1)
-        The largest residual ‖Sv − λv‖/λ_1, S = XᵀX, of block Lanczos, which solves for more than 4096 columns; fewer
-        are solved densely, in one pass.
+        The largest residual ‖Sv − λv‖/λ_1, S = XᵀX, of block Lanczos, which solves for more than 4096 columns, and
+        for few components of many columns of rows that are few, or sparse; others are solved densely, in one pass.
     max_passes : int ≥ 3
         The passes of block Lanczos before it gives up (with a warning).
     random_state : int, generator or None
@@ -347,9 +348,10 @@ class TruncatedSVD(PrincipalEstimator, registered="truncated_svd"):
     Notes
     -----
     Cost: one pass for ``fit``, one for coordinates. A block of rows (32 MiB) and d² numbers a worker, accumulated in
-    float64. Beyond 4096 columns ``fit`` takes some twenty passes (block Lanczos on XᵀX, which is never formed), several
-    times as many where the spectrum is flat, and the coordinating process holds 12 d m numbers, and up to 48 d m as far
-    as 64 MiB allow. ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares
+    float64. Beyond 4096 columns, and for few components of more than 1024 columns of rows that are few, or sparse,
+    ``fit`` takes some twenty passes (block Lanczos on XᵀX, which is never formed), several times as many where the
+    spectrum is flat, and the coordinating process holds 12 d m numbers, and up to 48 d m as far as 64 MiB allow.
+    ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares
     1 000 of them with each other, to judge the map.
 
     References

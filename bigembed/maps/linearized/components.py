@@ -14,7 +14,7 @@ from bigembed.estimator.extension import Extension, inverse
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.moments import moments_stage
 from bigembed.estimator.rowwise import RowwiseEstimator, WeightedRowwiseEstimator
-from bigembed.maps.linear import GRAM_COLUMNS, PrincipalOptions, solve_stage
+from bigembed.maps.linear import GRAM_COLUMNS, PrincipalOptions, is_iterated, solve_stage
 from bigembed.maps.linearized import combine_sums, spread_block
 from bigembed.maps.linearized.factors import STEPS, FactorOptions, factor_rows, factors_stage
 from bigembed.maps.linearized.passes import RULES, KernelChoice, StoredKernel, kernel_stages
@@ -135,9 +135,11 @@ class LinearizedKernelPCA(WeightedRowwiseEstimator, registered="linearized_kerne
             raise InputError(f"n_components=None is for at most {GRAM_COLUMNS} columns; there are {d}: give a number")
         m = min(n, d) if self.n_components is None else int(self.n_components)
         epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
+        asked = PrincipalOptions(m, False, float(self.tol), int(self.max_passes), self._seed())
+        iterate = is_iterated(source, asked)
         stages = [
-            moments_stage(source, diagonal=d > GRAM_COLUMNS),
-            solve_stage(source, PrincipalOptions(m, False, float(self.tol), int(self.max_passes), self._seed())),
+            moments_stage(source, diagonal=iterate),
+            solve_stage(source, asked, iterate),
             map_stage(source, m, epsilon, self.scaling),
         ]
         return [*stages, self._output_stage(source, stages, m)]

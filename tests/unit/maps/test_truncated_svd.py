@@ -52,6 +52,24 @@ class TestTruncatedSVD:
         with pytest.raises(AssertionError):  # a control: the mean taken off gives other directions
             agree(be.PCA(5).fit(words), words, 5)
 
+    def test_few_components_of_many_columns_are_iterated(self, words, monkeypatch):
+        """The covariance is not formed where it and its solve would take many times the operations of the passes."""
+        monkeypatch.setattr(principal, "LEAST_ITERATED", 100)
+        wide, tall = words.toarray()[:60], np.tile(words.toarray(), (8, 1))
+        for rows, m, solver in (
+            (words, 3, "block Lanczos"),
+            (words, 400, "covariance"),
+            (wide, 2, "block Lanczos"),
+            (tall, 3, "covariance"),
+        ):
+            found = be.TruncatedSVD(m, tol=1e-9).fit(rows)
+            assert found.certificate_["solver"] == solver
+            agree(found, rows, m)
+        with pytest.raises(InputError, match=r"did not form for so many columns. Begin with partial_fit"):
+            be.TruncatedSVD(2).fit(wide).partial_fit(wide)
+        begun = be.TruncatedSVD(2).partial_fit(wide[:30]).partial_fit(wide[30:])
+        agree(begun, wide, 2)
+
     def test_is_pca_about_zero(self, words):
         found, same = be.TruncatedSVD(4).fit(words), be.PCA(4, center=False).fit(words)
         assert np.array_equal(found.components_, same.components_)
