@@ -151,7 +151,7 @@ class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
         if certificate is None and self.certificate_:
             self.certificate_ = judged_certificate(self.certificate_, run, type(self).unasked)
             self.certificate_["versions"] = versions()
-            warn_of(self.certificate_)
+            warn_of(self.certificate_, type(self).__name__)
         self.certificate_ |= frame_figures(run)
         return self
 

@@ -197,6 +197,7 @@ def run_missing(context: Context, source: RowSource, action: str, fill: Any, zer
         "kept": n - rows if action == "drop" else n,
         "block": source.block,
         "columns": _by_column(n - counts, source.features),
+        "columns_missing": int(np.count_nonzero(n - counts)),
         **({"zeros": sum(part["zeros"] for part in found)} if zeros else {}),
     }
     context.note(sentence(done))
@@ -272,6 +273,8 @@ def sentence(found: Mapping[str, Any]) -> str:
     if isinstance(found["fill"], float):
         done = f"were filled with {found['fill']:g}"
     columns = ", ".join(f"{name} ({count:,})" for name, count in found["columns"])
+    if (missing := found.get("columns_missing", 0)) > len(found["columns"]):
+        columns += f", … ({missing:,} columns in all)"
     first = ", ".join(map(str, found["first"])) + (", …" if rows > len(found["first"]) else "")
     what = "have missing values" if not zeros else f"have missing values or zeros only ({zeros:,})"
     by_column = f"; by column: {columns}" if columns else ""

@@ -81,11 +81,12 @@ def without_numbers(message: str) -> str:
     return re.sub(r"\d[\d.,]*(e[-+]?\d+)?", "#", message)
 
 
-def warn_of(certificate: Mapping[str, Any]) -> None:
-    """Give the warnings of a certificate."""
+def warn_of(certificate: Mapping[str, Any], name: str = "") -> None:
+    """Give the warnings of a certificate, of an estimator with its ``name`` before: one of several in a pipeline."""
     for category, messages in certificate.get("warnings", {}).items():
         for message in messages:
-            warn(message, getattr(errors, CATEGORIES[category]))
+            named = message if not name or message.startswith(f"{name}: ") else f"{name}: {message}"
+            warn(named, getattr(errors, CATEGORIES[category]))
 
 
 # -------------------------------------------------------------------------------------------------------- progress

@@ -63,12 +63,14 @@ def typed_values(
     ]
     own = isinstance(function, type) and "__dataclass_fields__" not in vars(function)
     hints: dict[str, Any] = {}
+    limited: dict[str, Any] = {}
     with suppress(NameError, TypeError):
         hints = typing.get_type_hints(function.__init__ if own else function)
+        limited = typing.get_type_hints(function.__init__ if own else function, include_extras=True)
     typed = {}
     for key in (key for key in given if key in known):
         hint = hints.get(key, Any)
-        kinds = typing.get_args(hint)
+        kinds = typing.get_args(limited.get(key, Any))  # (a text of several that are allowed is none of any)
         value = None if given[key] == "none" and type(None) in kinds and str not in kinds else given[key]
         try:
             checked = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))

@@ -270,8 +270,8 @@ class NpzMatrix:
         return max(1, self.nodes)
 
     def stream(self, start: int, stop: int) -> Iterator[Piece]:
-        with _opened(self.path) as archive, ExitStack() as stack:
-            first, second, data = (stack.enter_context(_Member(archive, name)) for name in MEMBERS[self.format])
+        with opened_npz(self.path) as archive, ExitStack() as stack:
+            first, second, data = (stack.enter_context(Member(archive, name)) for name in MEMBERS[self.format])
             if self.format == "coo":
                 for _ in range(0, self.entries, PIECE):
                     yield first.read(PIECE), second.read(PIECE), data.read(PIECE)
@@ -285,24 +285,30 @@ class NpzMatrix:
 
 def open_npz(path: Any) -> NpzMatrix:
     """The matrix of a file of ``scipy.sparse.save_npz``, which must be square."""
-    with _opened(path) as archive:
+    kind, shape, sizes = about_npz(path)
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 <= shape[0] == shape[1]:
+        raise InputError(f"{path}: shape {_shown(shape)}; the matrix of a graph is square, (n, n), n an integer")
+    n, expected = int(shape[0]), sizes[2]
+    if sizes[1] != expected or sizes[0] != (expected if kind == "coo" else n + 1):
+        raise DamagedError(f"{path}: {', '.join(MEMBERS[kind])} do not fit each other and its shape {(n, n)}")
+    return NpzMatrix(str(path), kind, n, expected)
+
+
+def about_npz(path: Any) -> tuple[str, Array, list[int]]:
+    """The format of a sparse matrix, its shape as the file gives it, and the sizes of its three arrays."""
+    with opened_npz(path) as archive:
         names = set(archive.namelist())
         if not {"format.npy", "shape.npy", "data.npy"} <= names:
             raise InputError(f"{path}: not a file of scipy.sparse.save_npz; it holds {', '.join(sorted(names)[:10])}")
-        name, shape = _small(archive, "format"), _small(archive, "shape")
+        name, shape = small(archive, "format"), small(archive, "shape")
         kind = name.item().decode() if name.dtype.kind == "S" else str(name.item())
         if kind not in MEMBERS:
             raise InputError(
                 f"{path}: a matrix in {kind} format; CSR, CSC and COO can be read in pieces. Save matrix.tocsr()"
             )
-        if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 <= shape[0] == shape[1]:
-            raise InputError(f"{path}: shape {_shown(shape)}; the matrix of a graph is square, (n, n), n an integer")
         with ExitStack() as stack:
-            sizes = [stack.enter_context(_Member(archive, name)).size for name in MEMBERS[kind]]
-    n, expected = int(shape[0]), sizes[2]
-    if sizes[1] != expected or sizes[0] != (expected if kind == "coo" else n + 1):
-        raise DamagedError(f"{path}: {', '.join(MEMBERS[kind])} do not fit each other and its shape {(n, n)}")
-    return NpzMatrix(str(path), kind, n, expected)
+            sizes = [stack.enter_context(Member(archive, name)).size for name in MEMBERS[kind]]
+    return kind, shape, sizes
 
 
 def _shown(shape: Array) -> str:
@@ -310,7 +316,7 @@ def _shown(shape: Array) -> str:
     return str(shape.tolist() if shape.dtype.kind in "buif" else shape.dtype)
 
 
-class _Member:
+class Member:
     """An array of one dimension in an archive, read from its first number on."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
@@ -335,14 +341,14 @@ class _Member:
         self.left -= count
         return np.frombuffer(data, self.dtype).astype(self.dtype.newbyteorder("="), copy=False)
 
-    def __enter__(self) -> _Member:
+    def __enter__(self) -> Member:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.file.close()
 
 
-def _by_rows(path: str, pointers: _Member, near: _Member, value: _Member) -> Iterator[Piece]:
+def _by_rows(path: str, pointers: Member, near: Member, value: Member) -> Iterator[Piece]:
     """Edges of a matrix by rows, some rows at a time and of a long row some entries."""
     last = int(pointers.read(1)[0])
     if last != 0:
@@ -359,7 +365,8 @@ def _by_rows(path: str, pointers: _Member, near: _Member, value: _Member) -> Ite
         row, last = row + len(ends), int(ends[-1])
 
 
-def _small(archive: zipfile.ZipFile, name: str) -> Array:
+def small(archive: zipfile.ZipFile, name: str) -> Array:
+    """A short array of an archive."""
     with archive.open(f"{name}.npy") as file:
         shape, _, dtype = _header(file)
         if prod(shape) > 16 or dtype.hasobject or dtype.itemsize > 64:
@@ -375,7 +382,8 @@ def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 @contextmanager
-def _opened(path: Any) -> Iterator[zipfile.ZipFile]:
+def opened_npz(path: Any) -> Iterator[zipfile.ZipFile]:
+    """The archive, opened; DamagedError where it cannot be read."""
     try:
         with zipfile.ZipFile(handle(at(path))) as archive:
             yield archive

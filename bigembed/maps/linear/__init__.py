@@ -6,7 +6,7 @@ Principal directions are here: from the covariance matrix, or by its products wi
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any, ClassVar, Self
@@ -87,6 +87,8 @@ GRAM_COLUMNS = 4096
 """Columns up to which the covariance matrix is formed (d² numbers) and solved densely."""
 LEAST_ITERATED = 1024
 """Columns up to which the covariance is always formed."""
+FEW_ROWS = 1024
+"""Rows up to which all components of more columns than that are iterated on, where all are asked for."""
 SLOWER = 4
 """Times that an operation of a pass over the rows takes longer than one of the covariance and its solve."""
 START = 16
@@ -318,10 +320,12 @@ class PrincipalEstimator(WeightedRowwiseEstimator):
         most = d if source.aligned else min(n, d)
         if asked.width and asked.width > most:
             raise InputError(f"n_components={asked.width} must be between 1 and min(n_samples, n_features)={most}")
+        if asked.n_components is None and most <= FEW_ROWS < d:  # (no more are there than rows)
+            asked = replace(asked, n_components=most)
         if d > GRAM_COLUMNS and asked.n_components in (None, "mle"):
             raise InputError(
                 f"n_components={asked.n_components!r} needs the covariance of all {d} columns, which is formed up to "
-                f"{GRAM_COLUMNS}; give a number of components or a share of the variance"
+                f"{GRAM_COLUMNS}; give a number of components, at most {most}, or a share of the variance"
             )
         iterate = is_iterated(source, asked)
         stages = [moments_stage(source, diagonal=iterate), solve_stage(source, asked, iterate)]

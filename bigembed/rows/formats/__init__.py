@@ -17,6 +17,7 @@ from bigembed.rows import RowSource, rows_at, work_dtype
 from bigembed.rows.formats import anndata, binary, copying, delimited, hdf5, netcdf
 from bigembed.rows.formats.anndata import CsrReader
 from bigembed.rows.formats.binary import is_idx, open_idx
+from bigembed.rows.formats.npz import open_npz_rows
 from bigembed.rows.formats.tables import open_parquet, parquet_files
 from bigembed.rows.opening import missing_shards
 from bigembed.rows.packing import decoded
@@ -27,8 +28,8 @@ from bigembed.store.attributes import CATEGORIES, categories_at, columns_of, nam
 from bigembed.store.files import CHUNKS, reading_foreign, refuse_rows, refuse_unpacked, require_files, require_regular
 
 KNOWN = (
-    "a Zarr array or a CSR group, .npy, Parquet (a file or a folder of them), CSV (.csv, .tsv), HDF5, AnnData (.h5ad, "
-    ".zarr), netCDF, fvecs, bvecs, ivecs, or idx (the format of MNIST, also .gz)"
+    "a Zarr array or a CSR group, .npy, sparse rows of SciPy (.npz), Parquet (a file or a folder of them), CSV (.csv, "
+    ".tsv), HDF5, AnnData (.h5ad, .zarr), netCDF, fvecs, bvecs, ivecs, or idx (the format of MNIST, also .gz)"
 )
 
 
@@ -93,11 +94,6 @@ def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
     path = path.absolute()
     require_regular(path)
     require_files(path, deep=True)
-    if path.suffix == ".npz":
-        raise InputError(
-            f"{path}: .npz holds several compressed arrays, which cannot be read by blocks. Save the "
-            'one wanted with numpy.save("rows.npy", numpy.load("….npz")["NAME"]) and ingest that'
-        )
     with reading_foreign(path):
         return _checked(path, _opened(path, choice))
 
@@ -107,6 +103,8 @@ def _opened(path: AnyPath, choice: Choice) -> Reader:
         return open_parquet(parquet, choice)
     if anndata.is_anndata(path):
         return anndata.open_anndata(path, choice)
+    if path.suffix == ".npz":
+        return open_npz_rows(path, choice)
     if path.is_dir():
         choice.only(path, "Zarr", "fill_absent")
         return open_csr_group(path) if is_csr_group(path) else open_raw_zarr(path, choice.fill_absent, choice.missing)

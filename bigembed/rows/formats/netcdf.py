@@ -92,7 +92,10 @@ def open_netcdf(path: AnyPath, choice: Choice) -> NetcdfReader:
         chosen = choice.array or tuple(name for name, one in there.items() if len(one.shape) == 2)
         unknown = [name for name in chosen if name not in there]
         if unknown:
-            raise InputError(f"{path}: no variables of numbers {', '.join(unknown)}; there are {described(names)}")
+            several = '. Several are a list: array = ["A", "B"]' if any("," in name for name in unknown) else ""
+            raise InputError(
+                f"{path}: no variables of numbers {', '.join(unknown)}; there are {described(names)}{several}"
+            )
         if not choice.array and len(chosen) != 1:
             raise InputError(
                 f"{path}: choose the variables (array); several of one shape become columns. There are "

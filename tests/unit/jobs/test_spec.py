@@ -113,6 +113,13 @@ class TestSpec:
         assert job.input.parameters == {"folder": "/jobs/data"}
         assert job.input_path == Path("/jobs/run-input.zarr")
 
+    def test_none_is_a_text_where_that_is_no_other_value(self):
+        method = {"name": "pca", "n_components": "none"}
+        assert parse_job(GOOD | {"method": method}, FILE).method.parameters == {"n_components": None}
+        assert parse_job(GOOD | {"method": method | {"n_components": "mle"}}, FILE).method.parameters == {
+            "n_components": "mle"
+        }
+
     @pytest.mark.parametrize("value", [1, "text", []])
     def test_a_table_that_is_none(self, value):
         assert "[input] must be a table" in problems_of(GOOD | {"input": value})

@@ -124,6 +124,18 @@ class TestPCA:
         np.testing.assert_array_equal(pca.embedding_[17, 1:].compute(), wanted[17, 1:])
         np.testing.assert_array_equal(pca.transform(da.from_array(X, chunks=(100, 5))).compute(), wanted)
 
+    def test_all_components_of_few_rows_of_many_columns(self, monkeypatch):
+        """The default, for fields of many places at few times."""
+        monkeypatch.setattr(principal, "GRAM_COLUMNS", 200)
+        monkeypatch.setattr(principal, "FEW_ROWS", 60)
+        X = np.random.default_rng(0).normal(size=(50, 300)) * np.linspace(1, 3, 50)[:, None]
+        found, wanted = be.PCA().fit(X), decomposition.PCA(svd_solver="full").fit(X)
+        assert found.n_components_ == 50
+        np.testing.assert_allclose(found.explained_variance_, wanted.explained_variance_, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(np.abs((found.components_ * wanted.components_).sum(axis=1))[:49], 1, atol=1e-6)
+        with pytest.raises(InputError, match=r"needs the covariance of all 300 columns.*at most 61, or a share"):
+            be.PCA().fit(np.random.default_rng(0).normal(size=(61, 300)))
+
     def test_sparse_rows_are_never_made_dense(self, monkeypatch):
         X = sparse.random(2000, 50, density=0.05, random_state=0, format="csr")
         dense = X.toarray()
