@@ -378,7 +378,8 @@ def _refuse_asymmetric(matrix: Any) -> None:
         i, j = row[np.argmax(share)], column[np.argmax(share)]
         raise InputError(
             f"the weight matrix is not symmetric: w[{i}, {j}] and w[{j}, {i}] differ by {share.max():.3g} of the "
-            "largest weight of these nodes. Give (W + W.T) / 2, or W.maximum(W.T) for a directed graph of neighbors"
+            "largest weight of these nodes. Give (W + W.T) / 2, or W.maximum(W.T) for a directed graph of neighbors; "
+            "if these are rows, as many as columns, and no weights, give build_neighbor_graph(rows)"
         )
 
 

@@ -104,6 +104,7 @@ def extend(
             command.reported(owner, status_path(out)) as reporter,
             working(table, kind, reporter, lambda place: prepared or make(place)) as (place, ours),
         ):
+            compilation = ours.plan.compilation
             place.prove_access(store.nearest_folder(store.at(out).absolute().parent), None)
             named = IDS not in beside or _is_written(beside[IDS], asked)
             if not (placed and named):
@@ -132,6 +133,7 @@ def extend(
         "left_out": left_out,
         "seconds": round(time.perf_counter() - began, 3),
         "predicted_seconds": reporter.plan.seconds,
+        "compilation": compilation,
         "predicted": reporter.plan.memory,
         "measured": reporter.measured,
     }
@@ -328,7 +330,7 @@ def prepare_extension(
     where = resources_of(table, rows.shape, rows.nbytes, place, False, extends_compiled(fitted), loading=rows.loading)
     costs, left = (*input_costs(rows), (stage.name, stage.cost)), remains(runs_at([aside_of(out)]), None)
     given = str(new), str(out), rows.shape, str(rows.dtype), where, costs, ()
-    plan = Plan(*given, store.free_bytes(folder), rates(folder), remains=left)
+    plan = Plan(*given, store.free_bytes(folder), rates(folder), method=getattr(fitted, "registered", ""), remains=left)
     return PreparedExtension(rows, stage, plan)
 
 

@@ -19,7 +19,7 @@ from bigembed.errors import InputError, MissingPathError
 from bigembed.rows import RowSource
 from bigembed.rows.formats.copying import aligned_of, check_ids, vector_source
 from bigembed.rows.opening import as_array, open_zarr
-from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
+from bigembed.runtime.blocks import Array, block_rows, bounds, is_scipy_sparse, map_blocks
 from bigembed.runtime.parameters import declared
 from bigembed.store import AnyPath, PathLike, at, move_files, put, remove, stored
 from bigembed.store.arrays import cached, npy_rows, read_array, write_rows
@@ -143,6 +143,8 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None, ids: Any
     >>> be.open_array(path)[:, 0].compute().tolist()
     [0.0, 0.0, 0.0, 1.0, 1.0]
     """
+    if is_scipy_sparse(rows):
+        raise InputError("append_rows: sparse rows cannot be appended. Append rows.toarray() to dense ones")
     values = as_array(rows)
     aligned = aligned_of(at(path))
     if others := [name for name in aligned if name != IDS]:

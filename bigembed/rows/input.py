@@ -402,8 +402,8 @@ def _dask_source(X: Any, scratch: AnyPath, name: str, sparse: bool, missing: boo
 def _numpy(X: Any) -> Array:
     if is_scipy_sparse(X):
         raise InputTypeError(
-            "rows as a sparse matrix are not supported by this method: use X.toarray() for rows, or "
-            "give a square symmetric sparse matrix of weights (sparse data was passed)"
+            "rows as a sparse matrix are not supported by this method: use X.toarray(), or TruncatedSVD before it; a "
+            "sparse matrix of weights is square and symmetric (sparse data was passed)"
         )
     array = _of_frame(X) if is_frame(X) else opening.as_array(X)
     refuse_fields(array.dtype)

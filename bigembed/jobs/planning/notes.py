@@ -169,7 +169,7 @@ def compilation_seconds(method: str, stages: Iterable[tuple[str, Cost]], few: bo
     for name, cost in listed:
         if name == "judgement" and not graph:
             continue  # (a sample is judged without compiled functions)
-        if name in ("kernel", "descent") and method in METHODS:
+        if name in ("kernel", "descent", "extend") and method in METHODS:
             wanted.add(METHODS[method])
         elif not few:
             wanted.update(SOLVE if cost.held else [STAGES[name]] if name in STAGES else [])

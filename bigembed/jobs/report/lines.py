@@ -127,7 +127,7 @@ def extend_lines(found: dict[str, Any]) -> list[str]:
         f"{found['output']}: {found['n']:,} rows, {found['n_components']} coordinates, {found['seconds']:.1f} s",
         *_left_out(found),
         f"memory of all processes: {size(measured['total'])} at the most, {size(predicted['total'])} planned; "
-        f"time planned: {duration(found['predicted_seconds'])}",
+        f"time planned: {duration(found['predicted_seconds'])}{_compiled(found)}",
     ]
 
 
