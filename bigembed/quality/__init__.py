@@ -14,13 +14,22 @@ import numpy as np
 from bigembed.distance.metrics import RowMetric, checked_metric, require_columns
 from bigembed.errors import InputError
 from bigembed.quality.coordinates import carried_figure
-from bigembed.quality.figures import columns_figure, deciding, kept_figure, ties_figure, triplet_figure, trust_figure
+from bigembed.quality.figures import (
+    columns_figure,
+    deciding,
+    fills_figure,
+    kept_figure,
+    ties_figure,
+    triplet_figure,
+    trust_figure,
+)
 from bigembed.quality.passes import DistancesToSample, GivenSpace, Space
 from bigembed.rows import RowSource
 from bigembed.rows.passes import MAX_GROUPS, checked_shape
 from bigembed.runtime.blocks import Array
 from bigembed.stages import ArraySpec, Cost, buffer, rows_of
 from bigembed.store.exchange import Exchange
+from bigembed.store.parcels import rows_of_parts
 
 # ------------------------------------------------------------------------------------------------------- judgement
 # What figures mean: sentences that say what is doubtful and what to do about it. Limits are stated here.
@@ -54,6 +63,8 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 }
 """The figures of a map: what each is called, and what it means. Reports, sweeps and ``certify`` show those that are
 here, in this order."""
+NAMED = 5
+"""Columns that a warning names."""
 COLLAPSED = "Look for coordinates that a few rows carry, for rounding, and for rows that were never placed"
 """What to do about many rows at one place."""
 
@@ -66,7 +77,8 @@ def judged(
     A warning each for: constant coordinates; many rows at one place; coordinates *unrelated* to the rows (no figure
     more than 4 standard errors above its value for shuffled coordinates; where more than a tenth of the sampled rows
     have ties at the k-th neighbor, those of neighborhoods above shuffled ones whose tied rows keep all their
-    neighbors); trustworthiness, and continuity, below .8. A note
+    neighbors); values that may stand for missing ones (:func:`bigembed.quality.figures.fills_figure`); trustworthiness,
+    and continuity, below .8. A note
     for a column with more than 99 % of the variance (two: 99.9 %), and for duplicated rows.
 
     ``same_rows``: the coordinates are known to belong to these rows in this order, so that is not asked. ``collapsed``:
@@ -87,6 +99,7 @@ def judged(
             "though the rows themselves differ: the map collapses them, and which are neighbors is decided by the row "
             f"number. {collapsed}"
         )
+    warnings += _fills(figures["rows"])
     if not same_rows and unrelated(figures):
         warnings.append(_unrelated(figures))
         return warnings, _notes(figures)
@@ -102,6 +115,18 @@ def judged(
                 "coordinates, or another method"
             )
     return warnings, _notes(figures)
+
+
+def _fills(rows: Mapping[str, Any]) -> list[str]:
+    """That a value of some columns may stand for missing ones."""
+    if not (count := rows.get("fills_count", 0)):
+        return []
+    named = ", ".join(map(str, rows["fills"][:NAMED])) + (", …" if count > NAMED else "")
+    return [
+        f"In column{'s' * (count > 1)} {named} of the rows (from 0) one value, far beyond all others, stands in up to "
+        f"{_percent(rows['fills_share'])} of the sampled rows: it may stand for missing values, as -9999 does. If so, "
+        "write NaN there, and leave the rows out or fill them (the step 'missing'); the map shows where it stands"
+    ]
 
 
 def few_carriers(figures: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -257,6 +282,8 @@ def preserved(
         space.name: (columns_figure(survey) if survey else {}) | ties_figure(lists["squared"])
         for space, survey, lists in zip(spaces, surveys, (found, found_shown), strict=True)
     }
+    if surveys[0]:
+        described["rows"] |= fills_figure(rows_of_parts(surveys[0], d))
     described["coordinates"] |= carried_figure(coordinates, surveys[1], exchange)
     mass = None
     if weights is not None:

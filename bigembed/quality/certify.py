@@ -153,7 +153,8 @@ def certify(
         (how many standard errors it is above). ``warnings`` are sentences on: coordinates *unrelated* to the rows (no
         figure more than 4 standard errors above chance; where ties decide over a tenth of the neighborhoods, above
         chance with all neighbors of those kept), constant ones, many rows at one place, trustworthiness or continuity
-        below .8. ``notes`` name a column with more than 99 % of the variance, and duplicated rows.
+        below .8, and columns in which one value, far beyond all others, may stand for missing ones. ``notes``
+        name a column with more than 99 % of the variance, and duplicated rows.
 
     Raises
     ------

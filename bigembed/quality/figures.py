@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.runtime.blocks import Array
+from bigembed.runtime.blocks import Array, is_sparse
 
 Figure = dict[str, float]
 """``value``, ``standard_error``, ``chance`` (for shuffled coordinates) and ``above_chance``, in standard errors."""
@@ -26,6 +26,10 @@ ONE_COLUMN, FEW_COLUMNS = 0.99, 0.999
 """Share of the variance in one column, and in a few, from which these decide all distances. Of the 30
 columns of scikit-learn's breast cancer two hold .991, and the rest still shows; ra and dec hold .9997 of a catalog of
 stars, and no magnitude does."""
+
+FAR, SEVERAL, ROUNDED, LEAST_SAMPLED = 5.0, 10, 1e-5, 30
+"""Ranges of the other values between these and one that may stand for none; how many different ones there are at least,
+and the range that rounding leaves, as a part of them; sampled rows from which that is asked."""
 
 
 def kept_figure(sample: Array, near: Array, other_near: Array, n: int, weights: Array | None = None) -> Figure:
@@ -123,6 +127,37 @@ def columns_figure(survey: Mapping[str, Array]) -> dict[str, Any]:
         "few_share": float(share[few].sum()),
         "constant": int(np.sum(survey["low"] == survey["high"])),
     }
+
+
+def fills_figure(sample: Any) -> dict[str, Any]:
+    """Of sampled rows (s, d): columns in which one value, the least or the largest, is repeated far beyond all others.
+
+    So stand numbers for missing values, −9999 say: in a hundredth of the rows and three at least, farther from the
+    nearest other value than :data:`FAR` times the range of the others. Of these there are ten at least, or so close
+    together that rounding has made them one. A column that is shifted and scaled has the same figures. ``fills``: the
+    first :data:`LISTED` such columns, with the largest share of the sampled rows first; ``fills_count`` of all, and
+    ``fills_share``, the largest.
+
+    >>> rows = np.linspace(0, 1, 200).reshape(100, 2)
+    >>> rows[:5, 1] = -9999
+    >>> fills_figure(rows)
+    {'fills': [1], 'fills_count': 1, 'fills_share': 0.05}
+    """
+    if is_sparse(sample) or len(sample) < LEAST_SAMPLED:
+        return {}
+    share = np.zeros(sample.shape[1])
+    for extreme in (sample.min(axis=0), sample.max(axis=0)):
+        at = sample == extreme
+        low, high = np.where(at, np.inf, sample).min(axis=0), np.where(at, -np.inf, sample).max(axis=0)
+        with np.errstate(invalid="ignore"):
+            gap, spread = np.maximum(low - extreme, extreme - high), high - low
+            far = (at.sum(axis=0) >= max(3, len(sample) / 100)) & (gap > FAR * spread) & (spread > 0)
+        for column in np.flatnonzero(far):
+            different = len(np.unique(sample[~at[:, column], column]))
+            if different >= SEVERAL or spread[column] <= ROUNDED * abs(high[column]):
+                share[column] = max(share[column], at[:, column].mean())
+    order = np.argsort(-share, kind="stable")[: np.count_nonzero(share)]
+    return {"fills": order[:LISTED].tolist(), "fills_count": len(order), "fills_share": float(share.max())}
 
 
 def deciding(figure: Mapping[str, Any], width: int, which: str = "column {} (from 0)") -> tuple[str, str]:

@@ -126,6 +126,20 @@ def test_texts_whose_neighbors_are_equally_near_are_related_to_their_map():
         assert "unrelated to the rows" in be.certify(texts, shuffled, seed=seed).warnings[0]
 
 
+@pytest.mark.parametrize("fill", [-9999.0, 1e12, -1e10])
+def test_values_that_stand_for_none_are_said(fill):
+    """In the rows, and after they were scaled; columns of other kinds are left alone."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(15, 8, size=(1200, 6))
+    kinds = [rng.random(1200) < 0.1, rng.poisson(0.2, 1200), rng.integers(0, 3, 1200), np.exp(2 * X[:, 0] / 8)]
+    X = np.column_stack([X, *kinds]).astype(np.float32)
+    assert not any("stand for missing" in text for text in be.certify(X, X[:, :4]).warnings)
+    X[rng.random(1200) < 0.06, 2] = fill
+    assert any(text.startswith("In column 2 of the rows") for text in be.certify(X, X[:, :4]).warnings)
+    with pytest.warns(be.errors.MapWarning, match=r"UMAP: In column 2 of the rows .* up to [0-9.]+ % of the sampled"):
+        be.Pipeline([be.StandardScaler(), be.UMAP(n_epochs=10)]).fit(X.astype(np.float64))
+
+
 def test_what_is_wrong_is_said():
     X, Y = rolled(600)
     rng = np.random.default_rng(0)
