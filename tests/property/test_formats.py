@@ -109,12 +109,12 @@ def test_the_row_of_each_name(names: list[Any], generator: Any, piece: int) -> N
     generator.shuffle(order)
     wanted = held([names[row] for row in order])
     with mock.patch.object(ids_module, "PIECE", piece):
-        found = positions(held(names), wanted, "here")
-        assert (order if found is None else found.tolist()) == order
+        found, absent = positions(held(names), wanted)
+        assert (found.tolist(), absent) == (order, [])
         if len(names) > 1:
             others = [names[row] for row in order[:-1]] + [
                 names[0] * 2 + type(names[0])(1) if isinstance(names[0], str) else 7
             ]
             if others[-1] not in names:
-                with pytest.raises(InputError, match="1 of its"):
-                    positions(held(names), held(others), "here")
+                found, absent = positions(held(names), held(others))
+                assert (found.tolist(), absent) == ([*order[:-1], -1], [str(others[-1])])

@@ -136,7 +136,7 @@ def test_values_that_stand_for_none_are_said(fill):
     assert not any("stand for missing" in text for text in be.certify(X, X[:, :4]).warnings)
     X[rng.random(1200) < 0.06, 2] = fill
     assert any(text.startswith("In column 2 of the rows") for text in be.certify(X, X[:, :4]).warnings)
-    with pytest.warns(be.errors.MapWarning, match=r"UMAP: In column 2 of the rows .* up to [0-9.]+ % of the sampled"):
+    with pytest.warns(be.errors.MapWarning, match=r"In column 2 of the rows .* up to [0-9.]+ % of the sampled"):
         be.Pipeline([be.StandardScaler(), be.UMAP(n_epochs=10)]).fit(X.astype(np.float64))
 
 
