@@ -151,7 +151,7 @@ class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
         if certificate is None and self.certificate_:
             self.certificate_ = judged_certificate(self.certificate_, run, type(self).unasked)
             self.certificate_["versions"] = versions()
-            # (one that goes before others in a pipeline says its name: the map is another one's)
+            # Before others in a pipeline its warnings are not about the map: they name it.
             warn_of(self.certificate_, type(self).__name__ if getattr(self, "goes_before", False) else "")
         self.certificate_ |= frame_figures(run)
         return self

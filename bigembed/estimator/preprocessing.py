@@ -16,7 +16,7 @@ from bigembed.estimator.reporting import notify_callbacks
 from bigembed.quality import NEIGHBORS, cost_of, preserved
 from bigembed.rows import RowBlock, RowSource, as_worked, graph_source, reader, rows_at
 from bigembed.rows.derived import MappedSource, PlannedRows, kept_on_the_way, written_rows
-from bigembed.runtime.blocks import Array, map_blocks
+from bigembed.runtime.blocks import Array, is_sparse, map_blocks
 from bigembed.stages import (
     ArraySpec,
     Context,
@@ -255,8 +255,9 @@ def _pays(source: RowSource, passes: float) -> bool:
 # The methods on a graph compare sampled rows with all rows, in passes that are few beside those of the graph. A linear
 # map takes one or two passes in all, and would take several times as long. So rows of a few blocks are drawn, mapped,
 # and judged by the same figures and limits; of rows that are no more than the sample, the figures are those of all
-# rows. Sparse rows have been read in many passes, and are compared with all rows, too: a few of many texts have no near
-# ones among them, and hardly any word in common.
+# rows. Sparse rows are compared with all rows, too, which a linear map has read many times by then: a few of many texts
+# have hardly a word in common. As many as fit into what drawn rows may take are made dense for that, without compiled
+# code; more are compared as they are.
 
 JUDGEMENT = "judgement"
 ROWS, SAMPLES = 1_000, 200
@@ -266,7 +267,7 @@ BLOCKS, SHARE = 4, 0.05
 BYTES = 64 << 20
 """Of the drawn rows, at the most."""
 COMPARED = 400
-"""Sparse rows that are compared with all of them."""
+"""Of many sparse rows, those that are compared with all of them."""
 FITTED_TO = ("labels", "weights", "target_density")
 """Vectors that a fit takes, and the map of a row does not."""
 STREAM = 13
@@ -331,7 +332,14 @@ def _blocks(source: RowSource) -> int:
 
 
 def _rows(source: RowSource) -> int:
+    if source.sparse:
+        return source.shape[0]
     return min(source.shape[0], ROWS, max(2 * NEIGHBORS + 1, BYTES // _dense_bytes(source)))
+
+
+def compares_sparse(source: RowSource) -> bool:
+    """Whether rows are compared as they are, being sparse and too many to be made dense: by compiled code."""
+    return source.sparse and source.shape[0] * _dense_bytes(source) > BYTES
 
 
 def _dense_bytes(source: RowSource) -> int:
@@ -345,7 +353,7 @@ def _judgement_stage(estimator: Any, shown: Stage, source: RowSource, metric: st
     inputs = shown.inputs if mapped else (shown.name,)
     parameters: dict[str, Any] = {"n_neighbors": NEIGHBORS, "metric": metric, "source": source.fingerprint()}
     given = {"estimator": estimator, "source": source, "metric": metric, "mapped": mapped}
-    if source.sparse:
+    if compares_sparse(source):
         width = next((one.width for one in shown.cost.arrays if one.width), 1)
         cost = cost_of(source, RowSource((source.shape[0], int(width)), np.dtype(np.float64)), samples=COMPARED)
         parameters["samples"], run = COMPARED, partial(run_whole_judgement, **given)
@@ -380,7 +388,8 @@ def run_judgement(context: Context, estimator: Any, source: RowSource, metric: A
         coordinates = extension.of_block(sample)
     else:
         coordinates = arrays.read_rows(context.of("coordinates", "embedding"), numbers)
-    found = _figures(context, _in_memory(sample.rows), _in_memory(coordinates), metric, SAMPLES)
+    rows = sample.rows.toarray() if is_sparse(sample.rows) else sample.rows
+    found = _figures(context, _in_memory(rows), _in_memory(coordinates), metric, SAMPLES)
     return {"map": found | ({"of": source.shape[0]} if len(numbers) < source.shape[0] else {})}
 
 

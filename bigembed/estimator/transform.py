@@ -328,7 +328,7 @@ def labels(rows: Array, start: int, extension: extensions.Extension, grouping: e
     there = extensions.complete(rows) if extension.missing == "passed" else np.ones(rows.shape[0], bool)
     if not there.any():
         return np.zeros(len(there), np.int64)
-    if not there.all():  # (in their places a complete row: errors number the rows)
+    if not there.all():  # (a complete row stands in for each of the others, so that errors number all of them)
         rows = rows[np.where(there, np.arange(len(there)), int(there.argmax()))]
     with extensions.consistent(extension.saved):
         return np.where(there, grouping.block_of(rows, extension.model, start), 0)

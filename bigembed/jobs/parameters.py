@@ -62,15 +62,15 @@ def typed_values(
         if parameter.default is inspect.Parameter.empty and key not in given
     ]
     own = isinstance(function, type) and "__dataclass_fields__" not in vars(function)
+    described = function.__init__ if own else function
     hints: dict[str, Any] = {}
     limited: dict[str, Any] = {}
     with suppress(NameError, TypeError):
-        hints = typing.get_type_hints(function.__init__ if own else function)
-        limited = typing.get_type_hints(function.__init__ if own else function, include_extras=True)
+        hints, limited = (typing.get_type_hints(described, include_extras=extras) for extras in (False, True))
     typed = {}
     for key in (key for key in given if key in known):
         hint = hints.get(key, Any)
-        kinds = typing.get_args(limited.get(key, Any))  # (a text of several that are allowed is none of any)
+        kinds = typing.get_args(limited.get(key, Any))  # (where only some texts are allowed, "none" is free)
         value = None if given[key] == "none" and type(None) in kinds and str not in kinds else given[key]
         try:
             checked = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))

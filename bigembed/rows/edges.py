@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
-from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
-from bigembed.errors import BigembedError, DamagedError, InputError
-from bigembed.rows.reader import Reader, handle
+from bigembed.errors import DamagedError, InputError
+from bigembed.rows.npz import MEMBERS, Member, opened_npz, saved_matrix
+from bigembed.rows.reader import Reader
 from bigembed.runtime.blocks import Array
-from bigembed.store import at, stored
+from bigembed.store import stored
 
 # ----------------------------------------------------------------------------------------------------------- edges
 # Edges of a user's graph, streamed from wherever they lie: a table of pairs, a sparse matrix, lists of neighbors.
@@ -248,8 +246,6 @@ def refuse_shapes(name: Any, sizes: dict[str, tuple[int, ...]]) -> None:
 # ------------------------------------------------------------------------------------------------------------- npz
 # Sparse matrices of SciPy (``save_npz``), streamed: an archive of compressed arrays, read from its first byte on.
 
-MEMBERS = {"csr": ("indptr", "indices", "data"), "csc": ("indptr", "indices", "data"), "coo": ("row", "col", "data")}
-
 
 @dataclass(frozen=True)
 class NpzMatrix:
@@ -285,67 +281,13 @@ class NpzMatrix:
 
 def open_npz(path: Any) -> NpzMatrix:
     """The matrix of a file of ``scipy.sparse.save_npz``, which must be square."""
-    kind, shape, sizes = about_npz(path)
-    if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 <= shape[0] == shape[1]:
-        raise InputError(f"{path}: shape {_shown(shape)}; the matrix of a graph is square, (n, n), n an integer")
-    n, expected = int(shape[0]), sizes[2]
-    if sizes[1] != expected or sizes[0] != (expected if kind == "coo" else n + 1):
+    found = saved_matrix(path)
+    if found.shape is None or found.shape[0] != found.shape[1]:
+        raise InputError(f"{path}: shape {found.said}; the matrix of a graph is square, (n, n), n an integer")
+    n, kind, (first, second, expected) = found.shape[0], found.format, found.sizes
+    if second != expected or first != (expected if kind == "coo" else n + 1):
         raise DamagedError(f"{path}: {', '.join(MEMBERS[kind])} do not fit each other and its shape {(n, n)}")
     return NpzMatrix(str(path), kind, n, expected)
-
-
-def about_npz(path: Any) -> tuple[str, Array, list[int]]:
-    """The format of a sparse matrix, its shape as the file gives it, and the sizes of its three arrays."""
-    with opened_npz(path) as archive:
-        names = set(archive.namelist())
-        if not {"format.npy", "shape.npy", "data.npy"} <= names:
-            raise InputError(f"{path}: not a file of scipy.sparse.save_npz; it holds {', '.join(sorted(names)[:10])}")
-        name, shape = small(archive, "format"), small(archive, "shape")
-        kind = name.item().decode() if name.dtype.kind == "S" else str(name.item())
-        if kind not in MEMBERS:
-            raise InputError(
-                f"{path}: a matrix in {kind} format; CSR, CSC and COO can be read in pieces. Save matrix.tocsr()"
-            )
-        with ExitStack() as stack:
-            sizes = [stack.enter_context(Member(archive, name)).size for name in MEMBERS[kind]]
-    return kind, shape, sizes
-
-
-def _shown(shape: Array) -> str:
-    """What a file gives as the shape of its matrix."""
-    return str(shape.tolist() if shape.dtype.kind in "buif" else shape.dtype)
-
-
-class Member:
-    """An array of one dimension in an archive, read from its first number on."""
-
-    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
-        self.name = name
-        self.file = archive.open(f"{name}.npy")
-        try:
-            shape, _, self.dtype = _header(self.file)
-        except BaseException:
-            self.file.close()
-            raise
-        self.size, self.left = prod(shape), prod(shape)
-        if len(shape) != 1 or self.dtype.kind not in "buif":
-            self.file.close()
-            raise InputError(f"{archive.filename}: {name} holds {shape} {self.dtype}; numbers in one row are needed")
-
-    def read(self, count: int) -> Array:
-        """The next numbers, fewer where it ends."""
-        count = min(count, self.left)
-        data = self.file.read(count * self.dtype.itemsize)
-        if len(data) != count * self.dtype.itemsize:
-            raise DamagedError(f"{self.name}: ends before its {self.size} numbers")
-        self.left -= count
-        return np.frombuffer(data, self.dtype).astype(self.dtype.newbyteorder("="), copy=False)
-
-    def __enter__(self) -> Member:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.file.close()
 
 
 def _by_rows(path: str, pointers: Member, near: Member, value: Member) -> Iterator[Piece]:
@@ -363,31 +305,3 @@ def _by_rows(path: str, pointers: Member, near: Member, value: Member) -> Iterat
             rows = row + np.searchsorted(ends, np.arange(low, high), side="right")
             yield rows, near.read(high - low), value.read(high - low)
         row, last = row + len(ends), int(ends[-1])
-
-
-def small(archive: zipfile.ZipFile, name: str) -> Array:
-    """A short array of an archive."""
-    with archive.open(f"{name}.npy") as file:
-        shape, _, dtype = _header(file)
-        if prod(shape) > 16 or dtype.hasobject or dtype.itemsize > 64:
-            raise InputError(f"{archive.filename}: {name} is {shape} {dtype}: not a file of scipy.sparse.save_npz")
-        return np.frombuffer(file.read(prod(shape) * dtype.itemsize), dtype).reshape(shape)
-
-
-def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
-    return tuple(shape), fortran, dtype
-
-
-@contextmanager
-def opened_npz(path: Any) -> Iterator[zipfile.ZipFile]:
-    """The archive, opened; DamagedError where it cannot be read."""
-    try:
-        with zipfile.ZipFile(handle(at(path))) as archive:
-            yield archive
-    except (BigembedError, FileNotFoundError, PermissionError):
-        raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, OSError, SyntaxError) as error:
-        raise DamagedError(f"{path}: not readable as .npz ({type(error).__name__}: {error})") from error

@@ -39,7 +39,7 @@ class Packing:
 
     scale: float = 1.0
     offset: float = 0.0
-    fills: tuple[float, ...] = ()
+    fills: tuple[int | float, ...] = ()
     """Stored numbers that stand for missing values, NaN not among them."""
 
     @property
@@ -55,8 +55,7 @@ class Packing:
         """Which of the stored numbers stand for none."""
         found = np.zeros(stored.shape, bool)
         for fill in self.fills:
-            with np.errstate(over="ignore"):
-                found |= stored == np.asarray(fill, np.float64).astype(stored.dtype)
+            found |= stored == _as_stored(fill, stored.dtype)
         return found
 
     def decoded(self, stored: Array) -> Array:
@@ -72,6 +71,15 @@ class Packing:
         return values
 
 
+def _as_stored(fill: int | float, dtype: np.dtype[Any]) -> Any:
+    """A fill value as an array of this dtype holds it; NaN, which equals nothing, if it cannot."""
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return dtype.type(fill)
+    limits = np.iinfo(dtype)
+    return dtype.type(fill) if fill == int(fill) and limits.min <= fill <= limits.max else np.nan
+
+
 def packing_of(attributes: Mapping[str, Any], fill: Any = None) -> Packing | None:
     """What the attributes of an array say of its numbers; None where these are the values.
 
@@ -79,27 +87,30 @@ def packing_of(attributes: Mapping[str, Any], fill: Any = None) -> Packing | Non
     for arrays of xarray alone.
 
     >>> packing_of({"scale_factor": 0.1, "_FillValue": -99})
-    Packing(scale=0.1, offset=0.0, fills=(-99.0,))
+    Packing(scale=0.1, offset=0.0, fills=(-99,))
     >>> packing_of({"units": "m", "_FillValue": float("nan")}) is None
     True
     """
     by_xarray = "_ARRAY_DIMENSIONS" in attributes
     given = [attributes.get(name) for name in FILLS] + ([fill] if by_xarray and fill else [])
     fills = dict.fromkeys(one for value in given for one in _numbers(value) if one == one)
-    scale, offset = (next(iter(_numbers(attributes.get(name))), plain) for name, plain in ((SCALE, 1.0), (OFFSET, 0.0)))
+    scale, offset = _first(attributes.get(SCALE), 1.0), _first(attributes.get(OFFSET), 0.0)
     found = Packing(scale, offset, tuple(fills))
     return found if found.scaled or found.fills else None
 
 
-def _numbers(value: Any) -> list[float]:
+def _first(value: Any, otherwise: float) -> float:
+    return float(next(iter(_numbers(value)), otherwise))
+
+
+def _numbers(value: Any) -> list[int | float]:
     """The numbers of an attribute; of text the one of eight bytes that xarray writes in base 64."""
     if isinstance(value, str):
         with suppress(ValueError, struct.error):
             return [*struct.unpack("<d", base64.standard_b64decode(value))]
         return []
-    with suppress(TypeError, ValueError):
-        return [float(one) for one in np.ravel(value) if one is not None]
-    return []
+    found = np.ravel(value)
+    return found.tolist() if found.dtype.kind in "iuf" else []
 
 
 def packing_at(array: Any) -> Packing | None:

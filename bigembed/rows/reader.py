@@ -361,19 +361,20 @@ FIRST = 5
 """Rows that are named."""
 
 
+def is_list(kind: Any) -> bool:
+    """Whether a type of Arrow is one of lists, of any or of one length."""
+    return hasattr(kind, "value_field")
+
+
 def any_missing(column: Any) -> bool:
     """Whether an entry of an Arrow column is missing, or a number in one of its lists."""
-    return bool(column.null_count or (_of_lists(column) and column.flatten().null_count))
-
-
-def _of_lists(column: Any) -> bool:
-    return hasattr(column.type, "value_field")
+    return bool(column.null_count or (is_list(column.type) and column.flatten().null_count))
 
 
 def _rows_without(column: Any) -> Array:
     """Which entries of an Arrow column are missing, or are lists in which a number is."""
     found = np.array(column.is_null().to_numpy(zero_copy_only=False))
-    for row in np.flatnonzero(~found).tolist() if _of_lists(column) else ():
+    for row in np.flatnonzero(~found).tolist() if is_list(column.type) else ():
         found[row] = column[row].values.null_count > 0
     return found
 

@@ -223,7 +223,7 @@ def table_columns(path: AnyPath, wanted: Sequence[str], known: Names, scratch: P
             _copy_column(path, table, name, place)
         found = rows_at(place)
         out.append((name, CopiedColumn(found.shape, found.dtype, path=found.path, origin=_origin(path, name))))
-    if known.column not in table.names:
+    if not known.column or known.column not in table.names:
         return joined(tuple(out), known.given, known, scratch)
     names = _names_in(path, table, known.column, scratch)
     return joined(tuple(out), names, known, scratch, f"{path}: the column {known.column}")
@@ -305,7 +305,7 @@ def columns_of(given: Any, scratch: Path, known: Names | None = None) -> Columns
 def _of_frame(frame: Any, scratch: Path, known: Names) -> Columns:
     """Columns of a data frame, whose rows a column names that is called as the ids of the map, or else its index."""
     held = tuple((str(name), vector_of(frame[name], scratch, str(name))) for name in frame.columns)
-    if known.column in dict(held):
+    if known.column and known.column in dict(held):
         return joined(held, dict(held)[known.column], known, scratch, f"columns: {known.column} of the data frame")
     return _by_index(held, frame, known, scratch)
 
@@ -337,7 +337,7 @@ def ids_of(values: Any, scratch: Path) -> RowSource:
         return vector_of(values, scratch, "ids")
     table = _open_table(place)
     names = [name] if name else list(table.names)
-    if len(names) != 1 or name not in table.names:
+    if len(names) != 1 or names[0] not in table.names:
         raise InputError(f"{values}: choose one column: {place}:NAME; there are {described(table.names)}")
     return _names_in(place, table, names[0], scratch)
 

@@ -128,6 +128,7 @@ def label_notes(aligned: Iterable[str], stages: Sequence[Stage]) -> list[str]:
 # Numba keeps compiled code beside the source (or in ``NUMBA_CACHE_DIR``), so that only the first use takes the time.
 
 SECONDS = {
+    "distance.sparse_compiled": 10.0,
     "linalg.aggregate_functions": 9.5,
     "linalg.lobpcg_compiled": 6.8,
     "linalg.multigrid_compiled": 4.5,
@@ -141,7 +142,7 @@ SECONDS = {
     "store.matrix_compiled": 2.2,
 }
 """Processor time that the functions of a module take to compile, for the usual types (2 cores, 2026-11-23; those of
-PaCMAP and UMAP 2026-11-28)."""
+PaCMAP and UMAP 2026-11-28, of sparse rows 2026-11-29)."""
 SOLVE = ("linalg.aggregate_functions", "linalg.lobpcg_compiled", "linalg.multigrid_compiled", "store.matrix_compiled")
 """Modules of a solve by iteration."""
 STAGES = {
@@ -168,7 +169,9 @@ def compilation_seconds(method: str, stages: Iterable[tuple[str, Cost]], few: bo
     graph = any(name == "graph" for name, _ in listed)
     for name, cost in listed:
         if name == "judgement" and not graph:
-            continue  # (a sample is judged without compiled functions)
+            if cost.passes > 1:  # (drawn rows are judged without compiled functions, sparse ones against all with them)
+                wanted.update(("distance.sparse_compiled", STAGES[name]))
+            continue
         if name in ("kernel", "descent", "extend") and method in METHODS:
             wanted.add(METHODS[method])
         elif not few:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bigembed.errors import PlanError
 from bigembed.estimator.base import MANY_ROWS
-from bigembed.estimator.preprocessing import ROWS, SAMPLES
+from bigembed.estimator.preprocessing import BYTES, ROWS, SAMPLES
 from bigembed.estimator.saving import saved_arrays
 from bigembed.jobs import condensed_input, parameters, size
 from bigembed.jobs.inputs import Input, ids_cost
@@ -336,8 +336,9 @@ def is_bare(methods: Asked, prepared: bool, d: int) -> bool:
 
 
 def is_compiled(methods: Asked, prepared: bool, n: int, d: int) -> bool:
-    """Return whether tasks on n rows load numba: those of most methods only where the rows are many."""
-    many = n >= MANY_ROWS and not is_bare(methods, prepared, d)
+    """Return whether tasks on n rows load numba: those of most methods only where the rows are many, or sparse and too
+    wide to be judged as dense ones."""
+    many = (n >= MANY_ROWS or (prepared and 8 * n * d > BYTES)) and not is_bare(methods, prepared, d)
     return many or any(n >= compiled_from(*one) for one in methods)
 
 

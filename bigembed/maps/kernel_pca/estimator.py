@@ -123,7 +123,7 @@ class KernelPCA(RowwiseEstimator, registered="kernel_pca"):
     of the kernel and n·L² products, one for the coordinates; 8·L² bytes a few times. Sparse rows are taken, and made
     dense a block at a time; the rows that are compared with (all, or the landmarks) are stored dense.
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
-    each other, to judge the map; of sparse rows it compares 400 with all, in three passes.
+    each other, to judge the map; of many sparse rows it compares 400 with all, in three passes.
 
     References
     ----------

@@ -168,7 +168,7 @@ class PCA(PrincipalEstimator, registered="pca"):
     passes (block Lanczos on the matrix-free covariance), several times as many where the spectrum is flat, and the
     coordinating process holds 12 d m numbers, and up to 48 d m as far as 64 MiB allow.
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
-    each other, to judge the map; of sparse rows it compares 400 with all, in three passes.
+    each other, to judge the map; of many sparse rows it compares 400 with all, in three passes.
 
     References
     ----------
@@ -352,7 +352,7 @@ class TruncatedSVD(PrincipalEstimator, registered="truncated_svd"):
     ``fit`` takes some twenty passes (block Lanczos on XᵀX, which is never formed), several times as many where the
     spectrum is flat, and the coordinating process holds 12 d m numbers, and up to 48 d m as far as 64 MiB allow.
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares
-    1 000 of them with each other, to judge the map; of sparse rows it compares 400 with all, in three passes.
+    1 000 of them with each other, to judge the map; of many sparse rows it compares 400 with all, in three passes.
 
     References
     ----------

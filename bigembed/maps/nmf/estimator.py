@@ -82,7 +82,7 @@ class NMF(rowwise.WeightedRowwiseEstimator, registered="nmf"):
     Passes: 1 (2 and a Gram matrix for NNDSVD), one an iteration, one for the final error; coordinates one more when
     asked. Sparse rows are never made dense. Disk: W twice, 16 n m bytes, while it runs.
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
-    each other, to judge the map; of sparse rows it compares 400 with all, in three passes.
+    each other, to judge the map; of many sparse rows it compares 400 with all, in three passes.
 
     References
     ----------

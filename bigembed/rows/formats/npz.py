@@ -10,8 +10,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigembed.errors import DamagedError, InputError
-from bigembed.rows.edges import PIECE, Member, about_npz, opened_npz
-from bigembed.rows.reader import Choice, read_ranges
+from bigembed.rows.npz import MEMBERS, PIECE, Member, opened_npz, saved_matrix
+from bigembed.rows.reader import Choice, native, read_ranges
 from bigembed.rows.sparse import NAMES
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath
@@ -33,8 +33,7 @@ class NpzVector:
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         with opened_npz(self.path) as archive, Member(archive, self.name) as member:
-            for low in range(0, start, PIECE):
-                member.read(min(PIECE, start - low))
+            member.skip(start)
             for low in range(start, stop, PIECE):
                 yield member.read(min(PIECE, stop - low))
 
@@ -65,9 +64,8 @@ class NpzRows:
         if pointers[0] or (np.diff(pointers) < 0).any() or pointers[-1] > self.entries:
             raise DamagedError(f"{self.path}: its pointers are not ascending, or beyond its {self.entries} entries")
         with opened_npz(self.path) as archive, Member(archive, "indices") as near, Member(archive, "data") as value:
-            for member in (near, value):
-                for low in range(0, int(pointers[start]), PIECE):
-                    member.read(min(PIECE, int(pointers[start]) - low))
+            near.skip(int(pointers[start]))
+            value.skip(int(pointers[start]))
             for low, high in read_ranges(start, stop, 1, d * self.dtype.itemsize):
                 count = int(pointers[high] - pointers[low])
                 columns, values = near.read(count), value.read(count)
@@ -79,22 +77,14 @@ class NpzRows:
 def open_npz_rows(path: AnyPath, choice: Choice) -> NpzRows:
     """The rows of a file of ``scipy.sparse.save_npz`` in CSR format."""
     choice.only(path, "a sparse matrix of SciPy")
-    with opened_npz(path) as archive:
-        names = set(archive.namelist())
-    if not {"format.npy", "shape.npy", "data.npy"} <= names:
-        raise InputError(
-            f"{path}: .npz holds several compressed arrays, which cannot be read by blocks. Save the "
-            'one wanted with numpy.save("rows.npy", numpy.load("….npz")["NAME"]) and ingest that'
-        )
-    kind, shape, sizes = about_npz(path)
-    if kind != "csr":
-        raise InputError(f"{path}: a matrix in {kind} format; rows are read of CSR. Save matrix.tocsr()")
-    n, d = (int(one) for one in shape)
-    if sizes[0] != n + 1 or sizes[1] != sizes[2]:
+    found = saved_matrix(path)
+    if found.format != "csr":
+        raise InputError(f"{path}: a matrix in {found.format} format; rows are read of CSR. Save matrix.tocsr()")
+    if found.shape is None:
+        raise InputError(f"{path}: shape {found.said}; rows must be a 2-dimensional array (n, d)")
+    (n, d), (pointers, columns, entries) = found.shape, found.sizes
+    if pointers != n + 1 or columns != entries:
         raise DamagedError(f"{path}: {', '.join(NAMES)} do not fit each other and its shape {(n, d)}")
-    with opened_npz(path) as archive:
-        vectors = []
-        for name, size in zip(("indptr", "indices", "data"), sizes, strict=True):
-            with Member(archive, name) as member:
-                vectors.append(NpzVector(str(path), name, (size,), member.dtype.newbyteorder("=")))
-    return NpzRows(str(path), (n, d), vectors[2].dtype, sizes[2], tuple(vectors))
+    known = zip(MEMBERS["csr"], found.sizes, found.dtypes, strict=True)
+    vectors = tuple(NpzVector(str(path), name, (size,), native(dtype)) for name, size, dtype in known)
+    return NpzRows(str(path), (n, d), vectors[2].dtype, entries, vectors)

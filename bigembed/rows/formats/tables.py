@@ -168,13 +168,12 @@ def _require_lengths(column: Any, width: int, where: str, first: int) -> None:
 
 def _list_widths(path: AnyPath, schema: Any, names: Iterable[str]) -> dict[str, int]:
     """How many numbers the lists of these columns have: as the type says, or the first that is there."""
-    types, pq = _pyarrow("types"), _pyarrow("parquet")
-    found: dict[str, int] = {}
+    pq, found = _pyarrow("parquet"), {}
     for name in names:
         kind = schema.field(name).type
-        if types.is_fixed_size_list(kind):
+        if hasattr(kind, "list_size"):
             found[name] = kind.list_size
-        elif types.is_list(kind) or types.is_large_list(kind):
+        elif reader.is_list(kind):
             with pq.ParquetFile(reader.handle(str(path))) as file:
                 first = (batch.column(0).drop_null() for batch in file.iter_batches(64, columns=[name]))
                 found[name] = next((len(one[0]) for one in first if len(one)), 1)
@@ -253,8 +252,7 @@ def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: re
     if twice:
         raise InputError(f"{path}: the columns {', '.join(twice)} stand there, or were chosen, more than once")
     kinds = {name: schema.field(name).type for name in names}
-    is_list = types.is_list, types.is_large_list, types.is_fixed_size_list
-    lists = {name: kind for name, kind in kinds.items() if any(a_list(kind) for a_list in is_list)}
+    lists = {name: kind for name, kind in kinds.items() if reader.is_list(kind)}
     kinds |= {name: kind.value_type for name, kind in lists.items()}
     wrong = [
         f"{name} ({lists.get(name, kind)})"

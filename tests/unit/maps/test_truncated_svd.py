@@ -11,6 +11,7 @@ from sklearn import decomposition
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError, LocalizedWarning, MapWarning
+from bigembed.estimator import preprocessing
 from bigembed.maps import linear as principal
 from tests.some import a_few
 
@@ -69,6 +70,18 @@ class TestTruncatedSVD:
             be.TruncatedSVD(2).fit(wide).partial_fit(wide)
         begun = be.TruncatedSVD(2).partial_fit(wide[:30]).partial_fit(wide[30:])
         agree(begun, wide, 2)
+
+    @pytest.mark.parametrize("many", [False, True])
+    def test_sparse_rows_are_judged_against_all(self, words, many, monkeypatch):
+        """As dense ones if they are few; both are the figures of certify."""
+        monkeypatch.setattr(preprocessing, "BYTES", 1 << 16 if many else 1 << 26)
+        found = be.TruncatedSVD(5).fit(words)
+        judged = found.certificate_["judgement"]["map"]
+        samples = 400 if many else 200
+        assert (judged["n"], judged["samples"], judged.get("of")) == (900, samples, None)
+        expected = be.certify(words, found.embedding_, samples=samples).figures
+        for name in ("preservation", "trustworthiness", "continuity", "triplets"):
+            assert judged[name]["value"] == pytest.approx(expected[name]["value"], rel=1e-12)
 
     def test_is_pca_about_zero(self, words):
         found, same = be.TruncatedSVD(4).fit(words), be.PCA(4, center=False).fit(words)

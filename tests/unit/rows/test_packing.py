@@ -13,7 +13,8 @@ import zarr
 import bigembed as be
 from bigembed.errors import InputError
 from bigembed.jobs.run import run_job
-from bigembed.rows.formats import ingest
+from bigembed.rows.formats import ingest, open_reader
+from bigembed.rows.reader import Choice
 from bigembed.store.arrays import read_array
 from tests.job_files import job_in
 
@@ -74,3 +75,20 @@ class TestPacked:
         ):  # fmt: skip
             zarr.create_array(tmp_path / name, data=rows, attributes=about)
             np.testing.assert_array_equal(np.asarray(be.open_array(tmp_path / name)), rows)
+
+    def test_fill_values_are_those_that_the_dtype_holds(self, tmp_path: Path) -> None:
+        """Of integers every bit; one that they cannot hold stands nowhere."""
+        fill = -(2**63) + 2
+        rows = np.array([[fill, fill + 1], [5, fill - 1]], np.int64)
+        zarr.create_array(tmp_path / "a", data=rows, attributes={"_FillValue": fill})
+        found = np.concatenate(list(open_reader(tmp_path / "a", Choice(missing=True)).stream(0, 2)))
+        assert np.isnan(found).tolist() == [[True, False], [False, False]]
+        small = np.array([[0, -32768], [32767, 5]], "i2")
+        for number, strange in enumerate((1e20, 70000, 0.5)):
+            zarr.create_array(tmp_path / f"b{number}", data=small, attributes={"_FillValue": strange})
+            with np.errstate(all="raise"):
+                found = np.concatenate(list(open_reader(tmp_path / f"b{number}").stream(0, 2)))
+            np.testing.assert_array_equal(found, small)
+        wide = np.array([[9.96921e36, 1.0]], "f4")
+        zarr.create_array(tmp_path / "c", data=wide, attributes={"missing_value": 9.96921e36})
+        assert np.isnan(next(iter(open_reader(tmp_path / "c", Choice(missing=True)).stream(0, 1))))[0, 0]
