@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bigembed.errors import DamagedError, InputError
-from bigembed.rows.npz import MEMBERS, Member, opened_npz, saved_matrix
+from bigembed.rows.formats.npz import MEMBERS, Member, opened_npz, saved_matrix
 from bigembed.rows.reader import Reader
 from bigembed.runtime.blocks import Array
 from bigembed.store import stored

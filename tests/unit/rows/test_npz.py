@@ -11,7 +11,6 @@ from scipy import sparse
 import bigembed as be
 from bigembed.errors import DamagedError, InputError
 from bigembed.jobs.run import run_job
-from bigembed.rows import npz as archive
 from bigembed.rows.formats import ingest, npz, open_reader
 from bigembed.rows.reader import Choice
 from bigembed.rows.sparse import group_source
@@ -25,8 +24,7 @@ ROWS = sparse.csr_array(sparse.random_array((400, 30), density=0.1, rng=np.rando
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few entries are many pieces."""
-    for home in (npz, archive):
-        monkeypatch.setattr(home, "PIECE", 170)
+    monkeypatch.setattr(npz, "PIECE", 170)
 
 
 def test_they_are_copied_sparse_or_dense(tmp_path: Path) -> None:
