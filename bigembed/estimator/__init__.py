@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import inf
@@ -18,6 +18,7 @@ from bigembed.distance.metrics import NAMES
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import STAGE as FRAME
 from bigembed.estimator.frame import FrameReference
+from bigembed.quality.likeness import LIMITS
 from bigembed.rows import RowSource
 from bigembed.runtime.parameters import is_integer
 from bigembed.stages import Run, Stage
@@ -44,6 +45,8 @@ RUN_PARAMETERS = tuple(field.name for field in fields(RunParameters))
 
 WHOLE = ("coordinates", "clusters", FRAME)
 """Stages of a map of which nothing is dropped."""
+KINDS: Mapping[str, tuple[str, ...]] = {"judgement": (LIMITS,)}
+"""What every model keeps besides: of which kind the rows are, by which new ones are judged."""
 STEP = re.compile(r"step\d+-")
 """How the names of the stages of steps begin."""
 
@@ -179,6 +182,7 @@ def retention_of(estimator: Any, stages: Sequence[Stage]) -> Retention | None:
             name: tuple(array for array in arrays if array not in large[name] or array in shown.get(name, ()))
             for name, arrays in some.items()
         }
+    some |= {name: (*some[name], *arrays) for name, arrays in KINDS.items() if name in some}
     return Retention(stages, {name: arrays for name, arrays in some.items() if "" not in arrays})
 
 

@@ -18,6 +18,7 @@ from bigembed import store
 from bigembed.errors import ExistingOutputError, InputError
 from bigembed.estimator import extension as extensions
 from bigembed.estimator import extension_of, fitting, run_of, scikit_learn
+from bigembed.estimator.likeness import warn_of_unlike
 from bigembed.estimator.preprocessing import mapped_new_rows, refuse_sparse, takes_missing, with_cost_of_mapping
 from bigembed.rows import RowSource, derived, opening, passes
 from bigembed.rows.input import column_source, row_source
@@ -39,6 +40,8 @@ def transform(estimator: Any, X: Any, **aligned: Any) -> Any:
 def apply(estimator: Any, X: Any, extension: extensions.Extension, **aligned: Any) -> Any:
     """What a function of the row makes of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
     source, in_memory = new_rows(estimator, X, extension, aligned)
+    if in_memory or not extension.cheap:  # (what is lazy is not computed to be looked at)
+        warn_of_unlike(estimator, source)
     if in_memory and (extension.grouping is None or source.shape[0] <= extension.grouping.batch(source.shape[0])):
         return extensions.in_one_array(source, extension)
     if extension.cheap:
@@ -69,7 +72,10 @@ def transform_to(estimator: Any, X: Any, out: store.PathLike, **aligned: Any) ->
     A stopped one is taken up by the same call: what is there already lies in ``OUT.partial``.
     """
     store.require_array_name(out)
-    run_to(stage_for(estimator, X, **aligned), out, run_of(estimator))
+    extension = extension_of(estimator)
+    source = new_rows(estimator, X, extension, aligned)[0]
+    warn_of_unlike(estimator, source)
+    run_to(written_coordinates(source, extension, run_of(estimator)), out, run_of(estimator))
 
 
 def stage_for(estimator: Any, X: Any, **aligned: Any) -> Stage:

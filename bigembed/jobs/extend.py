@@ -14,7 +14,8 @@ from bigembed import store
 from bigembed.errors import DamagedError, ExistingOutputError, MissingPathError
 from bigembed.estimator import extension_of, method_parameters, preprocessing, run_of, scikit_learn, steps_before
 from bigembed.estimator.extension import left_out_of
-from bigembed.estimator.transform import aside_of, refuse_existing, run_to, stage_for
+from bigembed.estimator.likeness import warn_of_unlike
+from bigembed.estimator.transform import aside_of, refuse_existing, run_to, stage_for, through_steps
 from bigembed.jobs.inputs import IDS, Input, copy_ids, find_rows, rows_named
 from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import KINDS, choose, known_place
@@ -28,7 +29,7 @@ from bigembed.jobs.watching import RunOptions, status
 from bigembed.jobs.watching.logs import plain
 from bigembed.maps import load
 from bigembed.maps.clustering.stages import has_clusters, new_clusters
-from bigembed.rows import rows_at
+from bigembed.rows import RowSource, rows_at
 from bigembed.rows.formats.copying import aligned_path, copy_vector, is_whole, link
 from bigembed.rows.formats.tables import check_table
 from bigembed.rows.reader import Choice
@@ -78,7 +79,7 @@ def extend(
         if not (_key_left(out) or store.published(out)):
             _refuse_existing(out, results)
         fitted = load(model, functions)
-        rows = _rows(fitted, new, out, choice, aligned)
+        rows, said = _rows(fitted, new, out, choice, aligned), ""
         asked = key_of_extension(fitted, rows, results)
         outcome = {
             "model": str(model),
@@ -115,6 +116,8 @@ def extend(
             if not placed:
                 stage = ours.stage if rows is ours.rows else stage_of(fitted, rows)
                 with rows_named(store.at(new)):
+                    with reporter.stage("columns"):
+                        said = warn_of_unlike(fitted, prepared_rows(fitted, rows))
                     about = _about(model, fitted, out, rows, asked)
                     run_to(stage, store.absolute(out), run_of(fitted), about, keep=True)
             if CLUSTER in beside:
@@ -131,6 +134,7 @@ def extend(
         **outcome,
         "unchanged": False,
         "left_out": left_out,
+        "warnings": [said] if said else [],
         "seconds": round(time.perf_counter() - began, 3),
         "predicted_seconds": reporter.plan.seconds,
         "compilation": compilation,
@@ -337,6 +341,11 @@ def prepare_extension(
 def stage_of(fitted: Any, rows: Input) -> Stage:
     """Return the stage that places the rows of an extension."""
     return stage_for(fitted, replace(rows.source, aligned={}), **rows.source.aligned)
+
+
+def prepared_rows(fitted: Any, rows: Input) -> RowSource:
+    """Return the new rows as the steps before the method make them."""
+    return through_steps(fitted, replace(rows.source, aligned={}), extension_of(fitted))
 
 
 def extends_compiled(fitted: Any) -> bool:

@@ -19,6 +19,7 @@ from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.survey import Shape
 from bigembed.neighbors.views import VIEWS
 from bigembed.quality import cost_of, preserved
+from bigembed.quality.likeness import LIMITS
 from bigembed.quality.passes import EUCLIDEAN, DistancesToSample, Space, distances_block
 from bigembed.rows import RowBlock, RowSource, derived, opening, row_maps, rows_at
 from bigembed.runtime.blocks import Array, bounds, map_blocks
@@ -201,7 +202,8 @@ def preserved_in_order(
     weights = ordered_weights(context, ordered.starts)
     sources = (compared_rows(ordered, d), shown, *(() if weights is None else (weights,)))
     rows, own, *mass = own_rows(context, ordered, sources)
-    return preserved_rows(context, rows, own, seed, **comparison(by), **({"weights": mass[0]} if mass else {}))
+    given: dict[str, Any] = comparison(by) | ({"weights": mass[0]} if mass else {})
+    return preserved_rows(context, rows, own, seed, kept_limits=context.path(LIMITS), **given)
 
 
 def preserved_rows(context: Context, rows: RowSource, shown: RowSource, seed: int, **compared: Any) -> dict[str, Any]:
@@ -236,7 +238,9 @@ def judgement_stage(
     rows, coordinates = RowSource((n, shape.d), np.dtype(shape.dtype)), RowSource((n, m), np.dtype(np.float64))
 
     inputs = ("order", *((parts,) if parts else ()), "coordinates", *weights_among(vectors))
-    cost = cost_of(rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES, terms=by.listed if by else 0.0)
+    cost = cost_of(
+        rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES, terms=by.listed if by else 0.0, limits=True
+    )
     parameters = {"seed": seed, "samples": SAMPLES, "source": "" if ordered else source.fingerprint()}
     run = partial(run_judgement, source=source, shape=shape, m=m, seed=seed, ordered=ordered, by=by, parts=parts)
     return Stage("judgement", inputs if ordered else ("coordinates",), parameters, run, cost)
@@ -249,7 +253,9 @@ def run_judgement(
     shown = RowSource(*place, path=context.of("coordinates", "embedding"))
     if not ordered:
         mass = {name: one for name, one in source.aligned.items() if name == "weights"}
-        found = preserved_rows(context, replace(source, aligned={}), shown, seed, **mass)
+        found = preserved_rows(
+            context, replace(source, aligned={}), shown, seed, kept_limits=context.path(LIMITS), **mass
+        )
     else:
         lies = Ordered.open(context.of("order"))
         shown = InOrder(*place, path=shown.path, ordered=lies)

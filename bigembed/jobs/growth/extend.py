@@ -16,6 +16,7 @@ import numpy as np
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.estimator import extension_of, run_of
 from bigembed.estimator.extension import left_out_of
+from bigembed.estimator.likeness import warn_of_unlike
 from bigembed.estimator.transform import coordinates_of, through_steps
 from bigembed.jobs import growth, inputs, places, watching
 from bigembed.jobs.extend import extends_compiled
@@ -143,7 +144,10 @@ class NewRows:
         shape, there = (stop - start, self.there.shape[1]), self.there
         source = StoreRows(shape, there.dtype, path=there.path, offset=start, content=content)
         extension = extension_of(self.fitted)
-        return coordinates_of(through_steps(self.fitted, source, extension), extension, run_of(self.fitted))
+        prepared = through_steps(self.fitted, source, extension)
+        if content:  # (not of a plan)
+            warn_of_unlike(self.fitted, prepared)
+        return coordinates_of(prepared, extension, run_of(self.fitted))
 
     def plan(self, stage: Stage, place: places.Place | None) -> Plan:
         """Return what the stage that places a range takes; ``place``: where the cluster is running already."""

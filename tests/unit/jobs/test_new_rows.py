@@ -62,6 +62,13 @@ class TestExtend:
         assert (told[0], kinds[-1]) == ("start", "done")
         assert ("extend_group", 1, 1) in told
 
+    def test_rows_of_another_kind_are_warned_of_on_the_command_line(self, model, tmp_path):
+        np.save(tmp_path / "kelvin.npy", np.load(tmp_path / "new.npy") + np.array([273.15, 0, 0, 0]))
+        for name, count in (("new", 0), ("kelvin", 1)):
+            out = bigembed("extend", model, tmp_path / f"{name}.npy", tmp_path / f"{name}-out")
+            assert out.exit_code == 0
+            assert out.stderr.count("unlike those fitted") == count
+
     def test_what_does_not_fit_is_refused_before_anything_is_written(self, model, tmp_path, monkeypatch):
         before = sorted(path.name for path in tmp_path.iterdir())
         tight = ClusterTable(workers=2, memory=1 << 20)

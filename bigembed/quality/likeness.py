@@ -1,0 +1,92 @@
+"""Whether new rows are of the kind that was fitted: column by column, by limits that are kept with a model.
+
+A map places any row somewhere, rows in other units or with fill values as well. So of every column four numbers are
+kept, of the rows that the map was judged by: the least and the largest value, and two quantiles between them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigembed.quality.figures import LISTED, fills_figure
+from bigembed.runtime.blocks import Array
+
+LIMITS = "limits"
+"""Name of the array with the limits of the columns, (4, d): least, quantile, quantile, largest."""
+TAILS = 0.005, 0.995
+"""The two quantiles."""
+MOST = 0.5
+"""Share of the new rows beyond a quantile, on one side, above which a column is unlike."""
+LEAST = 20
+"""New rows from which that is asked. All of fewer have to lie outside of all fitted values, by as much as these lie
+apart."""
+SMALL = 0.02
+"""Part of what a column holds below which all values are where they are in other units, 0 … 1 for 0 … 255 say."""
+ROUNDED = 1e-5
+"""What rounding to float32 and back may change, as a part of the largest absolute value."""
+
+
+def column_limits(sample: Array, low: Array, high: Array) -> Array:
+    """Limits (4, d) of sampled rows (s, d); ``low`` and ``high`` (d,) are those of all rows that were looked at.
+
+    >>> column_limits(np.arange(1001.0)[:, None], np.array([-5.0]), np.array([2000.0])).ravel().tolist()
+    [-5.0, 5.0, 995.0, 2000.0]
+    """
+    tails = np.quantile(sample.astype(np.float64), TAILS, axis=0)
+    return np.stack([low, *tails, high]).astype(np.float64)
+
+
+def unlike_columns(rows: Array, limits: Array) -> dict[str, Any]:
+    """In which columns new rows (m, d) are unlike those fitted; empty where they are in none.
+
+    ``moved``: columns in which more than half of the rows lie above the .995-quantile of the fitted ones, or more than
+    half below the .005-quantile, the farthest first, at most :data:`LISTED` of ``moved_count``; ``median`` of the new
+    rows and ``least`` and ``most`` of the fitted ones in the first. ``fills``: columns in which one value far beyond
+    all others, and beyond all fitted ones, stands again and again (:func:`bigembed.quality.figures.fills_figure`).
+    ``small``: in half of the columns no value, of twenty rows at least, is a fiftieth of the quantiles; the part.
+
+    >>> limits = column_limits(np.linspace(0, 30, 500)[:, None], np.array([0.0]), np.array([30.0]))
+    >>> unlike_columns(np.linspace(0, 30, 50)[:, None], limits)
+    {}
+    >>> unlike_columns(np.linspace(273, 303, 50)[:, None], limits)["moved"]
+    [0]
+    """
+    low, least, most, high = limits
+    apart, slack = high - low, ROUNDED * np.maximum(abs(low), abs(high))
+    slack = np.where(apart > 0, slack, slack.max())  # (a constant that steps take away leaves its rounding)
+    if len(rows) >= LEAST:
+        above, below = ((rows > most + slack).mean(axis=0), (rows < least - slack).mean(axis=0))
+        moved = np.maximum(above, below) > MOST
+    else:
+        outside = ((rows > high + apart + slack).all(axis=0), (rows < low - apart - slack).all(axis=0))
+        moved = (outside[0] | outside[1]) & (least < most)
+    found: dict[str, Any] = {}
+    if moved.any():
+        middle = np.median(rows, axis=0)
+        scale = np.where(apart > 0, apart, np.maximum(slack, np.finfo(float).tiny))
+        far = np.where(moved, np.maximum(middle - high, low - middle) / scale, -np.inf)
+        order = np.argsort(-far, kind="stable")[: int(moved.sum())]
+        first = order[0]
+        found = {
+            "moved": order[:LISTED].tolist(),
+            "moved_count": len(order),
+            "median": float(middle[first]),
+            "least": float(low[first]),
+            "most": float(high[first]),
+        }
+    fills = [
+        column
+        for column in fills_figure(rows).get("fills", [])
+        if rows[:, column].max() > high[column] + slack[column] or rows[:, column].min() < low[column] - slack[column]
+    ]
+    small = _part(rows, np.maximum(abs(least), abs(most)))
+    return found | ({"fills": fills} if fills else {}) | ({"small": small} if 0 < small < SMALL else {})
+
+
+def _part(rows: Array, size: Array) -> float:
+    """Of columns in which rows have values, the largest one over what the fitted rows hold; the median column."""
+    largest = abs(rows).max(axis=0, initial=0)
+    there = (largest > 0) & (size > 0)
+    return float(np.median(largest[there] / size[there])) if len(rows) >= LEAST and there.any() else 0.0

@@ -1,0 +1,104 @@
+"""New rows of another kind than those fitted are warned of; those of the same kind, or of one class, are not."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import datasets
+
+import bigembed as be
+from bigembed.errors import MapWarning
+from bigembed.estimator import run_of
+from bigembed.estimator.likeness import kept_limits
+
+N = 600
+FAULTS = {
+    "kelvin": lambda X: X + np.array([273.15, 0, 0, 0]),
+    "one row in kelvin": lambda X: (X + np.array([273.15, 0, 0, 0]))[:1],
+    "cents": lambda X: X * [1, 1, 100, 1],
+    "swapped": lambda X: X[:, [1, 0, 2, 3]],
+    "fill values": lambda X: np.where((np.arange(len(X)) % 40 == 0)[:, None] & [False, True, False, False], -9999, X),
+    "thousandths": lambda X: X / 1000,
+}
+
+
+def said(estimator: Any, X: Any) -> list[str]:
+    """What a transform says of the kind of rows."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator.transform(X)
+    return [str(one.message) for one in caught if "unlike those fitted" in str(one.message)]
+
+
+def weather(seed: int, n: int = N) -> Any:
+    """Temperatures, salinities, amounts, and a column that says nothing."""
+    rng = np.random.default_rng(seed)
+    columns = rng.normal(15, 8, n), rng.normal(35, 1, n), rng.lognormal(3, 1, n), np.full(n, 0.1)
+    return np.column_stack(columns)
+
+
+@pytest.fixture(scope="module", params=["pca", "diffusion map", "pipeline"])
+def fitted(request: Any) -> Any:
+    """A linear map, a map on a graph, and one after a step; of single precision, which rounds the constant column."""
+    kinds = {
+        "pca": lambda: be.PCA(2),
+        "diffusion map": lambda: be.DiffusionMap(2),
+        "pipeline": lambda: be.Pipeline([("standardize", be.StandardScaler()), ("pca", be.PCA(2))]),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return kinds[request.param]().fit(weather(0).astype(np.float32))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_rows_of_another_kind_are_warned_of(fitted: Any, fault: str) -> None:
+    with pytest.warns(MapWarning, match="unlike those fitted"):
+        fitted.transform(FAULTS[fault](weather(1)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 19, 20, 200, N])
+def test_rows_of_the_same_kind_are_not(fitted: Any, count: int) -> None:
+    assert said(fitted, weather(2)[:count]) == []
+
+
+@pytest.mark.parametrize(
+    "load", [datasets.load_iris, datasets.load_wine, datasets.load_digits], ids=lambda one: one.__name__
+)
+@pytest.mark.parametrize("method", [be.PCA, be.DiffusionMap])
+def test_one_class_of_real_rows_is_not(method: Any, load: Any) -> None:
+    X, y = load(return_X_y=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator = method(2).fit(X)
+    for label in np.unique(y):
+        assert said(estimator, X[y == label]) == []
+    assert said(estimator, 1000 + X) != []
+
+
+def test_columns_are_named_and_lazy_rows_are_left_alone() -> None:
+    pd, da = pytest.importorskip("pandas"), pytest.importorskip("dask.array")
+    frame = pd.DataFrame(weather(0), columns=["t", "s", "price", "day"])
+    estimator = be.PCA(2).fit(frame)
+    assert "('t')" in said(estimator, frame.assign(t=frame.t + 273.15))[0]
+    plain = be.PCA(2).fit(weather(0))
+    assert said(plain, da.from_array(weather(1) + 1000, chunks=100)) == []
+
+
+def test_a_saved_model_knows_the_kind_of_its_rows(tmp_path: Any) -> None:
+    for keep in ("map", "coordinates"):
+        estimator = be.PCA(2, keep=keep, workdir=tmp_path / f"run-{keep}").fit(weather(0))
+        estimator.save(tmp_path / keep)
+        loaded = be.load(tmp_path / keep)
+        assert kept_limits(run_of(loaded))
+        assert said(loaded, weather(1) + 1000) != []
+        assert said(loaded, weather(1)) == []
+
+
+def test_rows_that_are_scaled_each_by_itself_are_not_compared() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator = be.DiffusionMap(2, metric="cosine").fit(weather(0))
+    assert said(estimator, 50 * weather(1)) == []
