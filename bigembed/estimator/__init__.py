@@ -251,6 +251,14 @@ def names_made(step: Any, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(step._names_out(list(names))) if names else ()
 
 
+def method_columns(fitted: Any) -> tuple[str, ...]:
+    """Return the names of the columns that a method reads after the steps, where those of the rows are known."""
+    names = tuple(map(str, getattr(fitted, "feature_names_in_", ())))
+    for step in getattr(fitted, "steps_", ()):
+        names = names_made(step, names)
+    return names
+
+
 def names_planned(step: Any, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the columns that a step will make, as far as they are known before it is fitted."""
     return tuple(step._planned_names(names))

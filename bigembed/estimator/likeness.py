@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import MapWarning
-from bigembed.estimator import names_made, run_of
+from bigembed.estimator import method_columns, run_of
 from bigembed.estimator.preprocessing import JUDGEMENT, drawn_numbers, sampled_rows
 from bigembed.estimator.reporting import warn
 from bigembed.neighbors.given import GIVEN
@@ -53,7 +53,7 @@ def unlike(estimator: Any, source: RowSource) -> str:
     rows = sampled_rows(replace(source, aligned={}), drawn_numbers(source)).rows
     found = unlike_columns(rows[np.isfinite(rows).all(axis=1)], limits)
     after = " after the steps" if getattr(estimator, "steps_", ()) else ""
-    return _said(found, _names(estimator), after) if found else ""
+    return _said(found, method_columns(estimator), after) if found else ""
 
 
 def kept_limits(run: Run) -> bool:
@@ -62,14 +62,6 @@ def kept_limits(run: Run) -> bool:
         return False
     manifest = run.manifest(JUDGEMENT)
     return LIMITS not in manifest.dropped and any(name.split("/")[0] == LIMITS for name in manifest.files)
-
-
-def _names(estimator: Any) -> Sequence[str]:
-    """Return the names of the columns that a method reads, where those of the rows are known."""
-    names = tuple(getattr(estimator, "feature_names_in_", ()))
-    for step in getattr(estimator, "steps_", ()):
-        names = names_made(step, names)
-    return names
 
 
 def _said(found: Mapping[str, Any], names: Sequence[str], after: str) -> str:

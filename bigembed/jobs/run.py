@@ -25,6 +25,7 @@ from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import KINDS, choose, is_planned, known_place
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.record import COORDINATES, RECORD, definition, key_of_run, key_there, known_record
+from bigembed.jobs.report.leading import leading_columns
 from bigembed.jobs.session import PreparedJob, copied, estimator, prepare, session, stages_of, working
 from bigembed.jobs.watching import Reporter, RunOptions, logs, status
 from bigembed.jobs.watching.logs import warnings_changed
@@ -180,6 +181,7 @@ def _run(
         "measured": reporter.measured,
         "certificate": getattr(fitted, "certificate_", {}),
         "warnings": said,
+        "leading": leading_columns(fitted, rows.shape[0]),
     }
     files.write_json(root / RECORD, files.sealed(record))
     _report(job, root, reporter)

@@ -8,6 +8,7 @@ from typing import Any
 from bigembed.errors import BigembedError
 from bigembed.jobs import duration, size, text_columns
 from bigembed.jobs.report import figures
+from bigembed.jobs.report.leading import leading_lines
 from bigembed.quality import FIGURES
 from bigembed.stages import Run
 from bigembed.store import UNLIMITED, arrays, at, superseded
@@ -192,6 +193,7 @@ def certificate_lines(found: dict[str, Any], in_full: bool = False, repeated: bo
         single |= {key: value for key, value in certificate.items() if key == "clusters" and "method" in value}
         return [
             *(f"  {one.name}: {one.value}" for one in figures.entries_of(single)),
+            *leading_lines(found),
             *judged,
             *warned,
         ]

@@ -14,6 +14,7 @@ from bigembed.jobs import duration, size
 from bigembed.jobs.record import kind_of
 from bigembed.jobs.report import RunSummary, StageLine
 from bigembed.jobs.report.figures import CATEGORIES, HEADINGS, shown
+from bigembed.jobs.report.leading import leading_of
 from bigembed.jobs.report.run_map import CLOSE, Map, draw_map
 from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import Mark, Series, chart, number
@@ -180,6 +181,7 @@ def render(summary: RunSummary, drawn: Map | None, title: str | None) -> str:
         charts=charts,
         headings=HEADINGS,
         tiles=tiles(summary),
+        leading=leading_of(summary.record),
     )
 
 
