@@ -56,7 +56,6 @@ from bigembed.rows.growing import append_rows as append_rows
 from bigembed.rows.growing import delete_rows as delete_rows
 from bigembed.rows.opening import open_array as open_array
 from bigembed.steps.columns import Columns as Columns
-from bigembed.steps.columns import OneHotEncoder as OneHotEncoder
 from bigembed.steps.each_column import Missing as Missing
 from bigembed.steps.each_column import RobustScaler as RobustScaler
 from bigembed.steps.each_column import StandardScaler as StandardScaler
@@ -65,6 +64,7 @@ from bigembed.steps.mixed import MixedScaler as MixedScaler
 from bigembed.steps.numbers import Clip as Clip
 from bigembed.steps.numbers import Log1p as Log1p
 from bigembed.steps.numbers import Normalizer as Normalizer
+from bigembed.steps.one_hot import OneHotEncoder as OneHotEncoder
 from bigembed.steps.random_projection import GaussianRandomProjection as GaussianRandomProjection
 from bigembed.steps.random_projection import SparseRandomProjection as SparseRandomProjection
 

@@ -136,8 +136,8 @@ def refuse_empty(counts: Array, names: Sequence[str]) -> None:
     if len(empty := np.flatnonzero(counts == 0)):
         first = ", ".join(_name(column, names) for column in empty[:FIRST].tolist()) + ", …" * (len(empty) > FIRST)
         raise InputError(
-            f"{len(empty)} of {len(counts)} columns hold no number at all: {first}. Leave them out (the step "
-            "'columns', or columns of [input])"
+            f"{len(empty)} of {len(counts)} columns hold no number at all: {first}. Leave them out: the step "
+            "'columns' before this one, with most_missing = 0.5 say; or columns of [input]"
         )
 
 
@@ -198,6 +198,7 @@ def run_missing(context: Context, source: RowSource, action: str, fill: Any, zer
         "block": source.block,
         "columns": _by_column(n - counts, source.features),
         "columns_missing": int(np.count_nonzero(n - counts)),
+        "values": int((n - counts).sum()),
         **({"zeros": sum(part["zeros"] for part in found)} if zeros else {}),
     }
     context.note(sentence(done))
@@ -260,7 +261,8 @@ def refuse_none(rows: int, n: int, missing: Array, names: Sequence[str], zeros: 
         worst = int(missing.argmax())
         raise InputError(
             f"no row is complete: of {n:,} rows each misses a value, {int(missing[worst]):,} that of "
-            f"{_name(worst, names)}. Fill them (action = 'fill'), or leave columns out"
+            f"{_name(worst, names)}. Fill them (action = 'fill'), or leave out columns in which many are missing (the "
+            "step 'columns' before this one, most_missing = 0.5 say)"
         )
 
 
@@ -272,6 +274,8 @@ def sentence(found: Mapping[str, Any]) -> str:
     done = "were left out" if found["action"] == "drop" else f"were filled with the {found['fill']}"
     if isinstance(found["fill"], float):
         done = f"were filled with {found['fill']:g}"
+    if found["action"] == "fill" and (values := found.get("values")):
+        done += f" ({100 * values / (n * found['d']):.3g} % of all values)"
     columns = ", ".join(f"{name} ({count:,})" for name, count in found["columns"])
     if (missing := found.get("columns_missing", 0)) > len(found["columns"]):
         columns += f", … ({missing:,} columns in all)"

@@ -1,4 +1,4 @@
-"""Some of the columns (those that are named, or that vary most), and columns of categories as columns of 0 and 1."""
+"""Some of the columns: those that are named, that vary most, or that have values."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import numpy as np
 
 from bigembed.errors import InputError, nearest
 from bigembed.estimator.extension import Extension
-from bigembed.estimator.moments import moments_stage
+from bigembed.estimator.moments import missing_of_block, moments_stage
 from bigembed.estimator.rowwise import Step
-from bigembed.rows import RowBlock, RowSource
-from bigembed.rows.passes import checked_shape, infinite, map_row_blocks, refuse
+from bigembed.rows import RowSource
+from bigembed.rows.passes import checked_shape, map_row_blocks, refuse
 from bigembed.rows.reader import listed
-from bigembed.rows.row_maps import indicators, picked
+from bigembed.rows.row_maps import picked
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.parameters import Count, Kind, Requirements, is_integer, one_of
+from bigembed.runtime.parameters import Count, Kind, Requirements, interval, is_integer, one_of
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, summing_cost
 from bigembed.store.arrays import read_array, write_array
+from bigembed.store.vector_space import tree_fold
 
 # ------------------------------------------------------------------------------------------------------ dispersion
 # How far the columns of counts spread beyond what columns of their size do: which genes of single cells differ.
@@ -67,6 +68,9 @@ def are_names(value: Any) -> bool:
 class Columns(Step, registered="columns"):
     """Select columns by their names or numbers, in the order given, or those that vary most, in the order of the rows.
 
+    Columns in which most values are missing can be left out as well, before the step ``missing`` sees to the rows: land
+    in a field of the sea, sensors that were never on.
+
     The variance of a column is v_j = Σ_i (x_ij − m_j)²/n (Chan, Golub & LeVeque 1983), as ``standardize`` has it. By
     "dispersion" columns of counts are compared with those of like mean: (log D_j − a)/s, D_j = v_j n/((n − 1) m_j),
     with the mean a and the standard deviation s of log D over the columns of one of 20 bins of log(1 + m) (Satija et
@@ -78,6 +82,10 @@ class Columns(Step, registered="columns"):
         The names of the columns, where the rows come with names, or their numbers, from 0 on.
     most_variable : int ≥ 1 or None
         How many columns to take of those that vary most; among ``columns``, if both are given.
+    most_missing : float in [0, 1) or None
+        The largest share of missing values (NaN) that a column may have, of ``columns`` if they are given; others are
+        left out, in the order of the rows. 0 takes the columns without any. Not beside ``most_variable``: a second step
+        takes that.
     by : {"variance", "dispersion"}
         What ``most_variable`` compares; "dispersion" is for columns without negative means.
     workdir : path or None
@@ -109,11 +117,13 @@ class Columns(Step, registered="columns"):
     Raises
     ------
     InputError
-        If columns are not there (the nearest names that are there are given), or parameters are out of range.
+        If columns are not there (the nearest names that are there are given), all of them miss more values than
+        ``most_missing``, or parameters are out of range.
 
     Notes
     -----
-    Cost: no pass for columns that are named, one for those that vary most; 2d numbers and a block of rows in memory.
+    Cost: no pass for columns that are named, one for those that vary most or miss least; 2d numbers and a block of rows
+    in memory.
 
     References
     ----------
@@ -127,6 +137,8 @@ class Columns(Step, registered="columns"):
     [[5.0, 0.0], [7.0, 0.1]]
     >>> Columns(most_variable=2).fit(rows).columns_.tolist()
     [1, 2]
+    >>> Columns(most_missing=0.5).fit(np.array([[0.0, np.nan], [1.0, np.nan]])).columns_.tolist()
+    [0]
     """
 
     saved_stages: ClassVar = {"choice": ("chosen",), "coordinates": ("embedding",)}
@@ -135,14 +147,22 @@ class Columns(Step, registered="columns"):
     columns: Annotated[Any, Kind(NAMES, are_names)] | None = None
     _: KW_ONLY
     most_variable: Count | None = None
+    most_missing: Annotated[float, interval(0, 1, closed="left")] | None = None
     by: Annotated[str, one_of("variance", "dispersion")] = "variance"
 
     def _require(self, need: Requirements) -> None:
-        need(self.columns is not None or self.most_variable is not None, "columns", f"{NAMES}, or give most_variable")
+        counted = self.most_variable is not None, self.most_missing is not None
+        need(self.columns is not None or any(counted), "columns", f"{NAMES}, or give most_variable or most_missing")
+        need(not all(counted), "most_missing", "left out beside most_variable; make two steps of them")
         need(self.by == "variance" or self.most_variable is not None, "by", "left out; it is of most_variable")
 
+    @property
+    def takes_nan(self) -> bool:  # type: ignore[override]
+        """Tell whether rows may hold NaN: where the missing values of the columns are counted."""
+        return self.most_missing is not None
+
     def width(self, source: RowSource) -> int:
-        """Count the columns that are taken."""
+        """Count the columns that are taken, at the most."""
         most = source.width if self.columns is None else len(self.columns)
         return most if self.most_variable is None else self.most_variable
 
@@ -152,14 +172,17 @@ class Columns(Step, registered="columns"):
         kept = self.most_variable
         if kept is not None and kept > len(among):
             raise InputError(f"most_variable={kept}: there are {len(among)} columns to choose from")
-        moments = [] if kept is None else [moments_stage(source, diagonal=True)]
-        parameters = {"source": source.fingerprint(), "columns": among, "most_variable": kept}
+        before = [] if kept is None else [moments_stage(source, diagonal=True)]
+        if self.most_missing is not None:
+            before = [counted_stage(source)]
+        parameters: dict[str, Any] = {"source": source.fingerprint(), "columns": among, "most_variable": kept}
         if self.by != "variance":
             parameters["by"] = self.by
-        run = partial(run_choice, source=source, among=among, kept=kept, by=self.by)
+        if self.most_missing is not None:
+            parameters["most_missing"] = self.most_missing
+        run = partial(run_choice, source=source, among=among, kept=kept, by=self.by, most=self.most_missing)
         cost = Cost.of(writes=[ArraySpec("chosen", len(among), dtype="i8")])
-        found = Stage("choice", ("moments",) if moments else (), parameters, run, cost)
-        return [*moments, found]
+        return [*before, Stage("choice", tuple(one.name for one in before), parameters, run, cost)]
 
     def _set_fitted(self, run: Run) -> None:
         super()._set_fitted(run)
@@ -172,11 +195,15 @@ class Columns(Step, registered="columns"):
         """Say how many columns it took."""
         return f"{len(self.columns_):,} of {self.n_features_in_:,} columns taken"
 
+    def _extension(self, run: Run) -> Extension:
+        found = super()._extension(run)
+        return replace(found, missing="taken", numbered=False) if self.takes_nan else found
+
     def _names_out(self, names: list[str]) -> list[str]:
         return [names[number] for number in self.columns_]
 
     def _planned_names(self, names: Sequence[str]) -> Sequence[str]:
-        if not names or self.columns is None or self.most_variable is not None:
+        if not names or self.columns is None or self.most_variable is not None or self.most_missing is not None:
             return ()
         return [names[number] for number in numbers_of(self.columns, names, len(names))]
 
@@ -203,16 +230,44 @@ def numbers_of(columns: Sequence[Any], names: Sequence[str], d: int) -> list[int
     return found
 
 
-def run_choice(context: Context, source: RowSource, among: list[int], kept: int | None, by: str) -> dict[str, Any]:
-    """The columns that are taken: all of ``among``, or those of them that vary most."""
+def run_choice(
+    context: Context, source: RowSource, among: list[int], kept: int | None, by: str, most: float | None
+) -> dict[str, Any]:
+    """The columns that are taken: all of ``among``, those that vary most, or that miss no more than ``most``."""
     n, d = checked_shape(source)
     chosen = np.array(among)
     if kept is not None:
         mean, scatter = (read_array(context.of("moments", name)) for name in ("mean", "scatter"))
         varied = scatter if by == "variance" else _dispersion(mean, scatter, n)
         chosen = np.sort(chosen[np.argsort(-varied[chosen], kind="stable")[:kept]])
+    if most is not None:
+        missing = read_array(context.of(COUNTED, "missing"))[chosen] / n
+        chosen = chosen[missing <= most]
+        if not len(chosen):
+            raise InputError(
+                f"all {len(among)} columns miss more than {most:g} of their values (most_missing), the fullest "
+                f"{missing.min():.3g}. Raise it, or leave rows out (missing)"
+            )
     write_array(context.path("chosen"), chosen)
     return {"n": n, "d": d, "dtype": str(source.work), "width": len(chosen)}
+
+
+COUNTED = "counted"
+"""The stage that counts missing values."""
+
+
+def counted_stage(source: RowSource) -> Stage:
+    """``missing`` (d,): how many values of each column are missing. One pass; infinity is refused."""
+    found = ArraySpec("missing", source.width, dtype="i8")
+    cost = summing_cost(source, 0) + Cost.of(writes=[found], coordinator=[replace(found, times=3)])
+    return Stage(COUNTED, (), {"source": source.fingerprint()}, partial(run_counted, source=source), cost)
+
+
+def run_counted(context: Context, source: RowSource) -> dict[str, Any]:
+    parts = map_row_blocks(source, missing_of_block, label="missing", mask="", zeros=False)
+    refuse([part["wrong"] for part in parts], source)
+    write_array(context.path("missing"), source.shape[0] - tree_fold([part["counts"] for part in parts], np.add))
+    return {}
 
 
 def _dispersion(mean: Array, scatter: Array, n: int) -> Array:
@@ -225,210 +280,3 @@ def _dispersion(mean: Array, scatter: Array, n: int) -> Array:
         )
     found = normalized_dispersion(mean, scatter / max(1, n - 1))
     return np.nan_to_num(found, nan=-np.inf, posinf=np.inf)
-
-
-# -------------------------------------------------------------------------------------------------------- categories
-
-STAYS = -1
-"""Of a column that is not encoded: as the number of its categories."""
-
-
-@dataclass(eq=False, repr=False)
-class OneHotEncoder(Step, registered="one_hot"):
-    """Replace a column of categories by one column for each category, 1 in the rows that are of it and 0 in all others.
-
-    The new columns stand where the column stood, by ascending number or in the order of the alphabet. The
-    columns named here may be text in CSV and Parquet, which jobs read, and in data frames in memory; in arrays
-    categories are numbers. A missing value (NaN) is NaN in all columns of its column.
-
-    Parameters
-    ----------
-    columns : list of str, list of int, or None
-        The names of the columns to encode, where the rows come with names, or their numbers, from 0 on; None encodes
-        all.
-    unknown : {"error", "zeros"}
-        What becomes of a new row with a category that the fitted rows did not have.
-    most : int ≥ 1
-        The categories of a column at the most; a column with more is refused.
-    workdir : path or None
-        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
-    persist : "store" or None
-        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
-        that are read more than twice.
-    keep : "all", "map" or "coordinates"
-        What stays in ``workdir`` of the stages: all of it; what the map, new rows and a saved model need; or the map
-        alone, which then places no new rows. The rest is deleted as soon as no stage is left to read it.
-    verbose : bool
-        Whether ``fit`` shows its progress.
-    callbacks : sequence of functions, or None
-        Functions that ``fit`` calls with every event.
-
-    Attributes
-    ----------
-    categories_ : list
-        For each of ``columns`` (in the order of the rows) its categories: numbers, or text.
-    n_components_ : int
-        The number of columns that come out.
-    n_samples_, n_features_in_ : int
-        The numbers of rows and of their columns.
-    certificate_ : dict
-        How far the result can be trusted.
-    embedding_ : array of shape (n, n_components_)
-        The rows fitted, encoded: NumPy for NumPy input, else a Dask array computed when asked.
-
-    Raises
-    ------
-    InputError
-        If rows hold infinity (they are named), columns are not there, a column has more than ``most`` categories, a
-        category is not known (rows are named), or parameters are out of range.
-
-    Notes
-    -----
-    Cost: one pass, and the categories of each block in memory. The plan counts with ``most`` categories of each column
-    of numbers, and with those of the table where they are text.
-
-    References
-    ----------
-    D. Suits, Use of dummy variables in regression equations, Journal of the American Statistical Association 52 (1957).
-
-    Examples
-    --------
-    >>> rows = np.array([[0.5, 3.0], [0.1, 7.0], [0.2, 3.0]])
-    >>> OneHotEncoder([1]).fit_transform(rows).tolist()
-    [[0.5, 1.0, 0.0], [0.1, 0.0, 1.0], [0.2, 1.0, 0.0]]
-    """
-
-    saved_stages: ClassVar = {"categories": ("counts", "values"), "coordinates": ("embedding",)}
-    learned: ClassVar = "categories"
-    of_columns: ClassVar = False
-    takes_nan: ClassVar = True
-
-    columns: Annotated[Any, Kind(NAMES, are_names)] | None = None
-    _: KW_ONLY
-    unknown: Annotated[str, one_of("error", "zeros")] = "error"
-    most: Count = 100
-
-    def dense_only(self) -> str:
-        return "categories are in columns of dense rows, and these are sparse: leave the step out"
-
-    def _numbers(self, source: RowSource) -> list[int]:
-        d = source.width
-        return list(range(d)) if self.columns is None else sorted(numbers_of(self.columns, source.features, d))
-
-    def width(self, source: RowSource) -> int:
-        """Count the columns that come out at the most."""
-        numbers = self._numbers(source)
-        return source.width - len(numbers) + sum(len(_texts(source, number)) or self.most for number in numbers)
-
-    def _learning(self, source: RowSource) -> list[Stage]:
-        _, d = checked_shape(source)
-        numbers = self._numbers(source)
-        texts = [list(_texts(source, number)) for number in numbers]
-        parameters = {"source": source.fingerprint(), "columns": numbers, "texts": texts, "most": self.most}
-        writes = [ArraySpec("values", self.width(source), dtype=source.work), ArraySpec("counts", d, dtype="i8")]
-        found = ArraySpec("categories of blocks", len(numbers), self.most, times=8)
-        cost = summing_cost(source, 0) + Cost.of(writes=writes, coordinator=[found])
-        run = partial(run_categories, source=source, numbers=numbers, texts=texts, most=self.most)
-        return [Stage("categories", (), parameters, run, cost)]
-
-    def _set_fitted(self, run: Run) -> None:
-        super()._set_fitted(run)
-        self._known = encoded_of(run)
-        texts = run.results("categories")["texts"]
-        self.categories_ = [
-            [names[int(value)] for value in values] if names else values.tolist()
-            for values, names in zip(self._known.values(), texts, strict=True)
-        ]
-
-    def texts(self) -> dict[str, list[str]]:
-        """Return the texts that columns of categories had in the table of the rows fitted, by column."""
-        texts, names = self._run.results("categories")["texts"], getattr(self, "feature_names_in_", ())
-        known = zip(self._known, texts, strict=True)
-        return {str(names[number]): one for number, one in known if one and len(names)}
-
-    def describe(self) -> str:
-        """Say how many columns it made."""
-        made = ", ".join(f"{len(one):,}" for one in self.categories_)
-        return f"{len(self.categories_)} of {self.n_features_in_:,} columns encoded, of {made} categories"
-
-    def _block(self, run: Run) -> tuple[Any, Any]:
-        known = encoded_of(run)
-        each = [known.get(number) for number in range(run.results("categories")["d"])]
-        return indicators, (each, self.unknown == "error")
-
-    def _extension(self, run: Run) -> Extension:
-        return replace(super()._extension(run), missing="taken", numbered=True)
-
-    def _names_out(self, names: list[str]) -> list[str]:
-        known = dict(zip(self._known, self.categories_, strict=True))
-        return [one for number, name in enumerate(names) for one in _encoded(name, known.get(number))]
-
-    def _planned_names(self, names: Sequence[str]) -> Sequence[str]:
-        return ()
-
-
-def encoded_of(run: Run) -> dict[int, Array]:
-    """The categories of each column that is encoded, by its number."""
-    counts, values = (read_array(run.path("categories", name)) for name in ("counts", "values"))
-    numbers = np.flatnonzero(counts != STAYS)
-    parts = np.split(values, np.cumsum(counts[numbers])[:-1]) if len(numbers) else []
-    return dict(zip(numbers.tolist(), parts, strict=True))
-
-
-def categories_of_block(block: RowBlock, *, columns: Sequence[int], most: int) -> dict[str, Any]:
-    """The different numbers in these columns of one canonical block, up to one too many; what is infinite."""
-    known = []
-    for column in columns:
-        values = np.unique(block.rows[:, column])
-        known.append(values[~np.isnan(values)][: most + 1])
-    wrong = infinite(block.rows[:, columns], block.start)
-    return {"known": known, "wrong": {**wrong, "nan": 0} if wrong.get("infinite") else {}}
-
-
-def _refuse(name: str, values: Array, texts: Sequence[str], most: int) -> None:
-    """InputError unless these can be the categories of a column."""
-    if len(values) > most:
-        raise InputError(
-            f"column {name} has more than most={most} categories. Raise most, or leave the column out: each category "
-            "becomes a column"
-        )
-    if texts and not np.isin(values, np.arange(len(texts))).all():
-        raise InputError(
-            f"column {name} does not hold its categories any more: the steps before have changed its numbers. Put "
-            "one_hot before them"
-        )
-
-
-def _texts(source: RowSource, number: int) -> Sequence[str]:
-    """The texts of a column of categories; none where it holds numbers."""
-    names = source.features
-    return source.categories.get(names[number], ()) if names else ()
-
-
-def _name(source: RowSource, number: int) -> str:
-    return source.features[number] if source.features else f"{number} (counted from 0)"
-
-
-def _encoded(name: str, categories: Sequence[Any] | None) -> list[str]:
-    """What the columns are called that a column becomes."""
-    if categories is None:
-        return [name]
-    return [f"{name}_{one:g}" if isinstance(one, float) else f"{name}_{one}" for one in categories]
-
-
-def run_categories(
-    context: Context, source: RowSource, numbers: list[int], texts: list[list[str]], most: int
-) -> dict[str, Any]:
-    """The categories of each of these columns, found in one pass."""
-    n, d = checked_shape(source)
-    found = map_row_blocks(source, categories_of_block, columns=numbers, most=most, label="categories")
-    refuse([part["wrong"] for part in found], source)
-    known = [np.unique(np.concatenate(parts)) for parts in zip(*(part["known"] for part in found), strict=True)]
-    for number, values, names in zip(numbers, known, texts, strict=True):
-        _refuse(_name(source, number), values, names, most)
-    counts = np.full(d, STAYS)
-    counts[numbers] = [len(values) for values in known]
-    write_array(context.path("counts"), counts)
-    write_array(context.path("values"), np.concatenate(known) if known else np.empty(0, source.work))
-    width = d - len(numbers) + sum(map(len, known))
-    return {"n": n, "d": d, "dtype": str(source.work), "width": width, "texts": texts}

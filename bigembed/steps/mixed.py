@@ -16,7 +16,8 @@ from bigembed.rows.passes import NAMED, Parts, reduce_rows
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count, Kind, is_number, one_of
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, summing_cost
-from bigembed.steps.columns import NAMES, OneHotEncoder, are_names, encoded_of
+from bigembed.steps.columns import NAMES, are_names
+from bigembed.steps.one_hot import OneHotEncoder, encoded_of
 from bigembed.store.arrays import read_array, write_array
 
 # ------------------------------------------------------------------------------------------------------- one block

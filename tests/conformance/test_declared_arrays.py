@@ -118,6 +118,7 @@ def test_graphs_of_double_precision_are_declared_so(name: str, tmp_path: Path, r
 STEPS = {
     "clip": be.Clip(low=0, high=4),
     "columns": be.Columns(columns=[0, 2]),
+    "columns that have values": be.Columns(most_missing=0.5),
     "columns that vary": be.Columns(most_variable=3),
     "gower": be.GowerEncoder(columns=[0]),
     "log1p": be.Log1p(),

@@ -36,6 +36,7 @@ from bigembed.steps.columns import normalized_dispersion
 from bigembed.store import at
 from bigembed.store.arrays import read_array, write_array
 from tests.blocks import blocks_of
+from tests.job_files import job_in
 from tests.some import a_few
 
 N, D = 3_000, 7
@@ -70,6 +71,16 @@ WRONG = {
     "log of −2": (lambda: be.Log1p().fit_transform(np.array([[0.0], [-2.0]])), r"rows \[1\], with -2"),
     "negative total": (lambda: be.Normalizer("total").fit_transform(-COUNTS), "negative"),
     "unknown column": (lambda: be.Columns(["a"]).fit(ROWS), "no names of columns: give numbers, 0 to 6"),
+    "empty columns": (
+        lambda: be.Columns(most_missing=0.3).fit(np.full((4, 2), np.nan)),
+        r"all 2 columns miss more than 0\.3 of their values",
+    ),
+    "two choices": (lambda: be.Columns(most_variable=2, most_missing=0.3).fit(ROWS), "two steps"),
+    "a whole share": (lambda: be.Columns(most_missing=1.0).fit(ROWS), r"in \[0, 1\)"),
+    "infinity in columns": (
+        lambda: be.Columns(most_missing=0.5).fit(np.where(ROWS[5, 5] == ROWS, np.inf, HOLES)),
+        "infinity",
+    ),
     "too many": (lambda: be.Columns(most_variable=9).fit(ROWS), "there are 7 columns"),
     "infinity": (lambda: be.Missing().fit(np.where(ROWS[5, 5] == ROWS, np.inf, HOLES)), r"infinity: 1 of 3000.*\[5\]"),
     "nothing complete": (lambda: be.Missing().fit(np.full((4, 2), np.nan)), "no row is complete"),
@@ -154,6 +165,24 @@ class TestSteps:
         assert chosen.columns_.tolist() == [4, 5, 6]
         np.testing.assert_array_equal(chosen.transform(ROWS), ROWS[:, 4:])
         np.testing.assert_array_equal(be.Columns([5, 0]).fit_transform(ROWS), ROWS[:, [5, 0]])
+
+    def test_columns_that_miss_most_values_go_before_the_rows_that_miss_one(self, tmp_path: Path) -> None:
+        rows = ROWS.copy()
+        rows[:, 1], rows[::2, 3], rows[7, 0] = np.nan, np.nan, np.nan
+        for most, kept in ((0.0, [2, 4, 5, 6]), (0.1, [0, 2, 4, 5, 6]), (0.5, [0, 2, 3, 4, 5, 6])):
+            step = be.Columns(most_missing=most).fit(rows)
+            assert step.columns_.tolist() == kept
+            np.testing.assert_array_equal(step.transform(rows), rows[:, kept])
+        assert be.Columns([3, 2, 1], most_missing=0.5).fit(rows).columns_.tolist() == [3, 2]
+        steps = [("columns", be.Columns(most_missing=0.1)), ("missing", be.Missing()), ("pca", be.PCA(2))]
+        mapped = be.Pipeline(steps).fit(rows).transform(rows)
+        complete = np.delete(rows[:, [0, 2, 4, 5, 6]], 7, axis=0)
+        same(np.delete(mapped, 7, axis=0), be.PCA(2).fit_transform(complete), 1e-10)
+        assert np.isnan(mapped[7]).all()
+        np.save(tmp_path / "rows.npy", rows)
+        steps_of_job = '[[steps]]\nname = "columns"\nmost_missing = 0.1\n[[steps]]\nname = "missing"'
+        run_job(job_in(tmp_path, more=steps_of_job))
+        same(read_array(tmp_path / "run.zarr" / "coordinates"), np.delete(mapped, 7, axis=0), 1e-10)
 
     @pytest.mark.parametrize("case", WRONG)
     def test_what_is_wrong_is_said(self, case: str) -> None:
