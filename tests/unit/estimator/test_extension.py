@@ -51,6 +51,10 @@ def new():
     return np.concatenate([generator.normal(size=(500, 3)), generator.normal(size=(40, 3)) + 30])
 
 
+LOOKED_AT = "sample"
+"""The tasks that look at some of the new rows, in every call anew: they are not counted."""
+
+
 def stop_after(count, label):
     """An executor that fails in the middle of a map of this label, and counts the tasks that it ran."""
     ran = []
@@ -60,7 +64,7 @@ def stop_after(count, label):
         for number, call in enumerate(calls):
             if name == label and number == count:
                 raise RuntimeError("stopped")
-            ran.append(name)
+            ran.extend([name] * (name != LOOKED_AT))
             results.append(call())
         return results
 
@@ -83,6 +87,8 @@ def test_rows_go_in_waves_and_a_stopped_wave_goes_on(fitted, new, small_batches,
     ran = []
 
     def stopped(calls, name):
+        if name == LOOKED_AT:
+            return [call() for call in calls]
         found = []
         for call in calls:
             if len(ran) == last:
