@@ -19,6 +19,7 @@ from bigembed.estimator import RUN_PARAMETERS
 from bigembed.estimator.reporting import warn
 from bigembed.rows import RowSource
 from bigembed.rows.input import in_memory
+from bigembed.rows.reader import is_arrow
 from bigembed.runtime.blocks import Array
 from bigembed.store import is_path
 from bigembed.store.attributes import columns_of
@@ -34,7 +35,8 @@ def coordinate_names(kind: type, count: int) -> list[str]:
 
 def feature_names(X: Any) -> Array | None:
     """Column names of a data frame whose names are all text, or of rows that were copied from a table."""
-    named: Any = X.features if isinstance(X, RowSource) else getattr(X, "columns", None)
+    held = X.column_names if is_arrow(X) else getattr(X, "columns", None)
+    named: Any = X.features if isinstance(X, RowSource) else held
     columns: Any = columns_of(X) if is_path(X) else named
     if columns is None:
         return None

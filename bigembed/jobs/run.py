@@ -37,7 +37,20 @@ from bigembed.stages import Run, keeping, locked, supersede
 from bigembed.stages.runs import Retention, dropped_in, lacks, release
 from bigembed.stages.stage import exchange_home, left_behind
 from bigembed.steps.each_column import kept_of
-from bigembed.store import AnyPath, arrays, at, files, locks, manifests, move, published, remove, retire, superseded
+from bigembed.store import (
+    AnyPath,
+    arrays,
+    at,
+    files,
+    locks,
+    manifests,
+    move,
+    published,
+    remove,
+    retire,
+    stamp,
+    superseded,
+)
 from bigembed.store.attributes import COORDINATES as DIMENSIONS
 from bigembed.store.attributes import is_dataset, publish_dataset, remove_arrays, remove_dataset, share_array
 
@@ -76,6 +89,7 @@ def run_job(
         run = Run(root)
         with keeping(run) as lock, ExitStack() as stack:
             _claim(job, root)
+            _refuse_changed(job, root)
             found = None if fresh else _finished(job, rows, run)
             if found is not None:
                 _drop_rest(job, rows, run)
@@ -182,6 +196,7 @@ def _run(
         "certificate": getattr(fitted, "certificate_", {}),
         "warnings": said,
         "leading": leading_columns(fitted, rows.shape[0]),
+        "stamps": {path: stamp(path) for path in _files(job) if at(path).exists()},
     }
     files.write_json(root / RECORD, files.sealed(record))
     _report(job, root, reporter)
@@ -387,6 +402,22 @@ def _sound(run: Run, stage: str) -> bool:
 def _outputs(job: JobSpec) -> list[str]:
     output = job.output
     return [path for path in (output.table, output.model, output.picture, output.report, output.view) if path]
+
+
+def _files(job: JobSpec) -> list[str]:
+    """Return where the outputs lie that nothing but a run of this job writes: its table and its picture."""
+    return [path for path in (job.output.table, job.output.picture) if path]
+
+
+def _refuse_changed(job: JobSpec, root: AnyPath) -> None:
+    """Refuse to take for its own, or to overwrite, what somebody has changed since this run wrote it."""
+    known = known_record(root).get("stamps", {})
+    wrong = [path for path in _files(job) if path in known and at(path).exists() and stamp(path) != known[path]]
+    if wrong:
+        raise ExistingOutputError(
+            f"{', '.join(wrong)}: not what this run wrote, but changed since. Nothing was changed; move it away, and "
+            "run the same command"
+        )
 
 
 def _claim(job: JobSpec, root: AnyPath) -> None:

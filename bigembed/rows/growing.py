@@ -18,12 +18,15 @@ import numpy as np
 from bigembed.errors import InputError, MissingPathError
 from bigembed.rows import RowSource
 from bigembed.rows.formats.copying import aligned_of, check_ids, vector_source
+from bigembed.rows.input import of_frame
 from bigembed.rows.opening import as_array, open_zarr
+from bigembed.rows.reader import columns_of, is_frame, listed
 from bigembed.runtime.blocks import Array, block_rows, bounds, is_scipy_sparse, map_blocks
 from bigembed.runtime.parameters import declared
 from bigembed.store import AnyPath, PathLike, at, move_files, put, remove, stored
 from bigembed.store.arrays import cached, npy_rows, read_array, write_rows
 from bigembed.store.attributes import checksums
+from bigembed.store.attributes import columns_of as stored_columns
 from bigembed.store.files import read_json, write_json
 from bigembed.store.locks import hold
 from bigembed.store.metadata import sealed_checksums, with_seal, without_seal
@@ -102,6 +105,7 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None, ids: Any
         The path of the array.
     rows : array of shape (m, d)
         The rows, as a NumPy array or what makes one; they are cast to the dtype of the array where nothing is lost.
+        The columns of a data frame are taken by their names, where those of the array have names.
     first : int or None
         The number that the first of these rows gets, where the caller knows it. Rows that are there already, from a
         call that was killed after they had become visible, are then not appended again.
@@ -145,7 +149,7 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None, ids: Any
     """
     if is_scipy_sparse(rows):
         raise InputError("append_rows: sparse rows cannot be appended. Append rows.toarray() to dense ones")
-    values = as_array(rows)
+    values = _values(path, rows)
     aligned = aligned_of(at(path))
     if others := [name for name in aligned if name != IDS]:
         raise InputError(
@@ -168,9 +172,30 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None, ids: Any
     return append_source(path, RowSource(values.shape, values.dtype, array=values), first=first, ids=named)
 
 
+def _values(path: PathLike, rows: Any) -> Array:
+    """Return rows as an array; the columns of a data frame in the order of those that are there, by their names."""
+    if not is_frame(rows):
+        return as_array(rows)
+    given, there = [str(name) for name, _ in columns_of(rows)], stored_columns(path)
+    if not there or not all(isinstance(name, str) for name, _ in columns_of(rows)):
+        return of_frame(rows)
+    missing, extra = [name for name in there if name not in given], [name for name in given if name not in there]
+    if missing or extra or len(given) != len(there):
+        said = "; ".join(
+            f"{what}: {listed(names)}" for what, names in (("missing", missing), ("extra", extra)) if names
+        )
+        raise InputError(
+            f"{path}: its columns have names, and those of the rows are others ({said or 'some of them twice'}). Give "
+            f"the columns {listed(there)}, in any order"
+        )
+    return of_frame(rows, there)
+
+
 def _vector(ids: Any, n: int) -> RowSource:
     """Return ids as a source, one for each of n rows."""
     found = np.asarray(ids)
+    if found.dtype == object:  # (of a column of a data frame)
+        found = np.asarray(found.tolist())
     if found.shape != (n,):
         raise InputError(f"ids have shape {found.shape}; one for each of the {n} rows is needed")
     return RowSource((n,), found.dtype, array=found)

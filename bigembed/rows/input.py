@@ -20,7 +20,7 @@ from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.hdf5 import opened, require_held
 from bigembed.rows.packing import nan_dtype, refuse_packed
 from bigembed.rows.passes import check_vector
-from bigembed.rows.reader import columns_of, is_frame, lazy_numbers, numbers_of, refuse_lists, two_dimensional
+from bigembed.rows.reader import columns_of, is_arrow, is_frame, lazy_numbers, numbers_of, refuse_lists, two_dimensional
 from bigembed.rows.sparse import dask_source, group_source, held_source, is_csr_group, keep_npy, stored
 from bigembed.runtime import reads
 from bigembed.runtime.blocks import Array, is_scipy_sparse
@@ -405,7 +405,7 @@ def _numpy(X: Any) -> Array:
             "rows as a sparse matrix are not supported by this method: use X.toarray(), or TruncatedSVD before it; a "
             "sparse matrix of weights is square and symmetric (sparse data was passed)"
         )
-    array = _of_frame(X) if is_frame(X) else opening.as_array(X)
+    array = of_frame(X) if is_frame(X) else opening.as_array(X)
     refuse_fields(array.dtype)
     if array.dtype.kind == "c":
         raise InputError("Complex data not supported: rows must be real numbers")
@@ -422,8 +422,16 @@ def _numpy(X: Any) -> Array:
     return array
 
 
-def _of_frame(X: Any) -> Array:
-    """A data frame as NumPy makes an array of it where all columns are numbers without gaps; else column by column."""
+def of_frame(X: Any, names: Sequence[str] = ()) -> Array:
+    """A data frame as NumPy makes an array of it where all columns are numbers without gaps; else column by column.
+
+    ``names``: the order in which its columns are wanted.
+    """
     columns = columns_of(X)
+    if names:
+        held = dict(columns)
+        columns = [(name, held[name]) for name in names]
     kinds = {values.dtype.kind for _, values in columns}
-    return opening.as_array(X) if kinds <= {*"iuf"} or kinds == {"b"} else numbers_of(columns)
+    if not (kinds <= {*"iuf"} or kinds == {"b"}) or not columns:
+        return numbers_of(columns)
+    return np.column_stack([values for _, values in columns]) if names or is_arrow(X) else opening.as_array(X)

@@ -209,13 +209,22 @@ NOTHING = ("NoneType", "NAType", "NaTType")
 
 
 def is_frame(X: Any) -> bool:
-    """Whether it is a data frame in memory (pandas, polars)."""
+    """Whether it is a data frame in memory (pandas, polars), or a table of Arrow."""
+    if is_arrow(X):
+        return True
     held = hasattr(X, "items") or hasattr(X, "iter_columns")  # (not so of a query of DuckDB)
     return held and all(hasattr(X, name) for name in ("columns", "dtypes", "shape")) and not hasattr(X, "dask")
 
 
+def is_arrow(X: Any) -> bool:
+    """Whether it is a table of Arrow in memory, or a batch of one."""
+    return type(X).__module__.startswith("pyarrow.") and hasattr(X, "column_names")
+
+
 def columns_of(X: Any) -> list[tuple[Any, Array]]:
     """The names of the columns of a data frame, and what they hold; several may have one name."""
+    if is_arrow(X):
+        return [(name, np.asarray(column)) for name, column in zip(X.column_names, X.columns, strict=True)]
     each = X.items() if hasattr(X, "items") else ((column.name, column) for column in X.iter_columns())
     return [(name, np.asarray(column)) for name, column in each]
 

@@ -42,6 +42,26 @@ def outputs(root: Path) -> dict[str, zarr.Array]:
     return dict(zarr.open_consolidated(str(root)).arrays())
 
 
+def test_a_table_that_somebody_changed_is_neither_taken_for_its_own_nor_overwritten(tmp_path):
+    np.save(tmp_path / "rows.npy", ROWS)
+    asked = job_in(tmp_path, 'name = "pca"', output='table = "table.csv"')
+    run_job(asked)
+    whole = (tmp_path / "table.csv").read_bytes()
+    assert run_job(asked)["unchanged"]
+    (tmp_path / "table.csv").write_text("junk")
+    for _ in range(2):
+        with pytest.raises(ExistingOutputError, match="changed since"):
+            run_job(asked)
+    np.save(tmp_path / "rows.npy", ROWS + 1)
+    with pytest.raises(ExistingOutputError, match="changed since"):
+        run_job(asked)
+    assert (tmp_path / "table.csv").read_text() == "junk"
+    np.save(tmp_path / "rows.npy", ROWS)
+    (tmp_path / "table.csv").unlink()
+    run_job(asked)
+    assert (tmp_path / "table.csv").read_bytes() == whole
+
+
 def test_each_has_named_dimensions_and_shares_the_chunks_of_its_stage(job, tmp_path):
     run_job(job("diffusion_map"))
     root = tmp_path / "run.zarr"

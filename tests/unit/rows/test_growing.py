@@ -6,6 +6,8 @@ import json
 import os
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import zarr
 
@@ -14,7 +16,9 @@ from bigembed.errors import InputError, LockedError, MissingPathError
 from bigembed.rows import RowSource
 from bigembed.rows.formats.copying import link
 from bigembed.rows.growing import StoreRows, append_rows, append_source, rows_digest, stored_units
+from bigembed.store import at
 from bigembed.store.arrays import read_array, write_array
+from bigembed.store.attributes import COLUMNS, describe
 from bigembed.store.locks import hold
 from tests.some import a_few
 
@@ -122,6 +126,32 @@ def test_ids_are_appended_with_their_rows(tmp_path, rows):
     plain = store(tmp_path / "plain.zarr", rows[:10])
     with pytest.raises(InputError, match="have no ids"):
         append_rows(plain, rows[10:20], ids=np.arange(10))
+
+
+def test_columns_of_a_frame_are_appended_by_their_names(tmp_path, rows):
+    frame = pd.DataFrame(rows[:30, :3], columns=["a", "b", "c"])
+    path = store(tmp_path / "named.zarr", rows[:30, :3])
+    describe(at(path), {COLUMNS: ["a", "b", "c"]})
+    for number, given in enumerate(
+        (frame[["c", "a", "b"]], pa.Table.from_pandas(frame[["b", "c", "a"]]), rows[:30, :3])
+    ):
+        append_rows(path, given)
+        np.testing.assert_array_equal(read_array(path)[30 * number + 30 :], rows[:30, :3])
+    for wrong, said in [
+        (frame.rename(columns={"a": "z"}), "missing: a; extra: z"),
+        (frame[["a", "b"]], "missing: c"),
+        (frame.assign(d=1.0), "extra: d"),
+        (frame[["a", "b", "c", "c"]], "some of them twice"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            append_rows(path, wrong)
+    assert len(read_array(path)) == 120
+
+
+def test_ids_of_a_column_of_objects_are_text(tmp_path, rows):
+    path = named(tmp_path, rows, np.array([f"row {i}" for i in range(100)], dtype=np.dtypes.StringDType()))
+    append_rows(path, rows[100:103], ids=pd.Series(["x", "y", "z"], dtype=object))
+    assert list(read_array(tmp_path / "x-ids.zarr")[100:]) == ["x", "y", "z"]
 
 
 def test_ids_of_a_call_that_was_killed_before_its_rows_were_there_are_replaced(tmp_path, rows):

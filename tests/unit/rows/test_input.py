@@ -262,6 +262,17 @@ class TestInput:
                 with pytest.raises(InputTypeError, match=f"rows: got {said}"):
                     be.PCA(1).fit(one)
 
+    def test_tables_of_arrow_have_the_names_of_their_columns(self) -> None:
+        frame = pd.DataFrame(ROWS[:, :3], columns=["a", "b", "c"])
+        table = pa.Table.from_pandas(frame)
+        fitted = be.PCA(2).fit(table)
+        assert fitted.feature_names_in_.tolist() == ["a", "b", "c"]
+        np.testing.assert_array_equal(fitted.transform(table), be.PCA(2).fit(frame).transform(frame))
+        with pytest.raises(InputError, match="same order"):
+            fitted.transform(table.select(["b", "a", "c"]))
+        coded = table.append_column("kind", pa.array(["x", "y"] * (len(frame) // 2) + ["x"] * (len(frame) % 2)))
+        assert be.OneHotEncoder(["kind"]).fit(coded).categories_ == [["x", "y"]]
+
     @pytest.mark.recipes
     def test_queries_and_streams_say_what_to_give(self) -> None:
         polars, duckdb = (pytest.importorskip(name, reason="extra: recipes") for name in ("polars", "duckdb"))
