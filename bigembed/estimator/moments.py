@@ -157,19 +157,26 @@ def missing_stage(source: RowSource, action: str, fill: Any, zeros: bool = False
     """``rows/values`` (d,) what fills, ``rows/counts`` (d,) missing values by column; of "drop" also the mask of
     complete rows (n,) and how many are in each block. Results: n, d, dtype, rows with missing values, the first.
 
-    ``zeros``: whether rows of zeros are left out, too."""
+    ``zeros``: whether rows of zeros are left out, too. Columns of categories hold numbers of texts: none fills them.
+    """
     n, d = checked_shape(source)
 
+    named = [number for number, name in enumerate(source.features) if name in source.categories]
+    codes = named if action == "fill" else []
     parameters = {"source": source.fingerprint(), "action": action, "fill": fill, **({"zeros": True} if zeros else {})}
+    if codes:
+        parameters["codes"] = codes
     writes = [ArraySpec("values", d), ArraySpec("counts", d, dtype="i8")]
     if action == "drop":
         writes += [ArraySpec("mask", n, dtype="u1"), ArraySpec("kept", -(-n // source.block), dtype="i8")]
     cost = summing_cost(source, 0) + Cost.of(writes=writes, coordinator=[ArraySpec("counts and means", d, 8)])
-    run = partial(run_missing, source=source, action=action, fill=fill, zeros=zeros)
+    run = partial(run_missing, source=source, action=action, fill=fill, zeros=zeros, codes=codes)
     return Stage(STAGE, (), parameters, run, cost)
 
 
-def run_missing(context: Context, source: RowSource, action: str, fill: Any, zeros: bool) -> dict[str, Any]:
+def run_missing(
+    context: Context, source: RowSource, action: str, fill: Any, zeros: bool, codes: Sequence[int]
+) -> dict[str, Any]:
     (n, d), mask = source.shape, context.path("mask") if action == "drop" else ""
     if mask:
         create_rows(mask, (n,), np.uint8, source.block, overwrite=True)
@@ -183,7 +190,9 @@ def run_missing(context: Context, source: RowSource, action: str, fill: Any, zer
         values = np.full(d, np.nan)
         write_array(context.path("kept"), kept)
     else:
+        refuse_codes(codes, n - counts, source.features)
         values = _values(context, fill, counts, means, source.features)
+        values[codes] = np.nan
     write_array(context.path("values"), values)
     write_array(context.path("counts"), n - counts)
     done = {
@@ -251,6 +260,17 @@ def _values(context: Context, fill: Any, counts: Array, means: Array, names: Seq
     if fill == "median":
         return read_array(context.of("quantiles", "values"))[:, 0]
     return means if fill == "mean" else np.full(len(means), float(fill))
+
+
+def refuse_codes(codes: Sequence[int], missing: Array, names: Sequence[str]) -> None:
+    """InputError where values of a column of categories are missing: the number of a text is no number to fill."""
+    if wrong := [column for column in codes if missing[column]]:
+        first = ", ".join(f"{names[column]} ({int(missing[column]):,})" for column in wrong[:FIRST])
+        raise InputError(
+            f"the columns {first} hold categories, of which values are missing, and a mean, a median or a number says "
+            "none of them. Put the step 'one_hot' before this one (a missing category becomes the fill of its columns, "
+            "0 with 'with = 0'), take 'mixed', which knows missing categories, or leave such rows out (action = 'drop')"
+        )
 
 
 def refuse_none(rows: int, n: int, missing: Array, names: Sequence[str], zeros: bool = False) -> None:

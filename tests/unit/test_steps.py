@@ -166,6 +166,20 @@ class TestSteps:
         np.testing.assert_array_equal(chosen.transform(ROWS), ROWS[:, 4:])
         np.testing.assert_array_equal(be.Columns([5, 0]).fit_transform(ROWS), ROWS[:, [5, 0]])
 
+    def test_a_missing_category_is_filled_by_no_number(self) -> None:
+        rng = np.random.default_rng(0)
+        whole = pd.DataFrame({"x": rng.normal(size=90), "kind": ["a", "b", "c"] * 30})
+        holes = whole.assign(kind=whole.kind.where(np.arange(90) % 9 > 0))
+        filled = [("missing", be.Missing("fill", fill="median")), ("one_hot", be.OneHotEncoder(["kind"]))]
+        with pytest.raises(InputError, match=r"columns kind \(10\) hold categories.*'one_hot' before"):
+            be.Pipeline([*filled, ("pca", be.PCA(2))]).fit(holes)
+        fitted = be.Pipeline([*filled, ("pca", be.PCA(2))]).fit(whole)
+        with pytest.raises(InputError, match="NaN: 10 of the rows"):
+            fitted.transform(holes)
+        coded = be.Missing("fill", fill=0.0).fit_transform(be.OneHotEncoder(["kind"]).fit_transform(holes))
+        there = ~holes.kind.isna().to_numpy()
+        assert coded[:, 1:].sum(axis=1).tolist() == there.astype(float).tolist()
+
     def test_columns_that_miss_most_values_go_before_the_rows_that_miss_one(self, tmp_path: Path) -> None:
         rows = ROWS.copy()
         rows[:, 1], rows[::2, 3], rows[7, 0] = np.nan, np.nan, np.nan
