@@ -13,18 +13,24 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import MapWarning
-from bigembed.estimator import method_columns, run_of
+from bigembed.estimator import extension_of, method_columns, run_of
+from bigembed.estimator.extension import complete
 from bigembed.estimator.preprocessing import JUDGEMENT, drawn_numbers, sampled_rows
 from bigembed.estimator.reporting import warn
 from bigembed.neighbors.given import GIVEN
-from bigembed.neighbors.survey import SCALED
-from bigembed.quality.likeness import LIMITS, unlike_columns
+from bigembed.neighbors.query import Index, join_rows
+from bigembed.neighbors.survey import SCALED, Shape, prepare
+from bigembed.quality.likeness import LIMITS, OUTSIDE, REACH, outside, unlike_columns
 from bigembed.rows import RowSource
+from bigembed.rows.row_maps import inadmissible
+from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.stages import Run
 from bigembed.store import arrays
 
 NAMED = 5
 """Columns that a warning names."""
+SEARCHED, FROM = 32, 128
+"""New rows that are searched, and of how many: a part of what their coordinates take."""
 BY_ROW = (*SCALED, "haversine", GIVEN)
 """Metrics for which the columns of a row say nothing by themselves, or are made anew."""
 
@@ -40,28 +46,47 @@ def warn_of_unlike(estimator: Any, source: RowSource) -> str:
 
 
 def unlike(estimator: Any, source: RowSource) -> str:
-    """Say in which columns new rows are unlike those fitted; empty where they are not, or where nothing is known.
+    """Say in what new rows are unlike those fitted; empty where they are not, or where nothing is known.
 
-    Of many rows those of a few blocks are looked at.
+    Of many rows those of a few blocks are looked at. Where the model has an index of the fitted rows, some are searched
+    in it.
     """
     run: Run = run_of(estimator)
-    if source.sparse or getattr(estimator, "metric", "") in BY_ROW or not kept_limits(run):
+    limits, reach = (_kept(run, name) for name in (LIMITS, REACH))
+    if limits is None and reach is None:
         return ""
-    limits = arrays.read_array(run.path(JUDGEMENT, LIMITS))
-    if limits.shape[1] != source.shape[1]:
-        return ""  # (the map was judged by other columns than it reads)
     rows = sampled_rows(replace(source, aligned={}), drawn_numbers(source)).rows
-    found = unlike_columns(rows[np.isfinite(rows).all(axis=1)], limits)
+    rows = rows[complete(rows)]
+    found: dict[str, Any] = {}
+    by_column = not source.sparse and getattr(estimator, "metric", "") not in BY_ROW
+    if limits is not None and by_column and limits.shape[1] == source.shape[1]:  # (it may be judged by other columns)
+        found = unlike_columns(rows, limits)
+    if reach is not None and rows.shape[0] and (share := _outside(estimator, rows, reach)) > OUTSIDE:
+        found |= {"outside": share}
     after = " after the steps" if getattr(estimator, "steps_", ()) else ""
     return _said(found, method_columns(estimator), after) if found else ""
 
 
-def kept_limits(run: Run) -> bool:
-    """Return whether a run keeps the limits of the columns of the rows that were fitted."""
+def _outside(estimator: Any, rows: Any, reach: Array) -> float:
+    """The share of the first new rows that lie outside of the fitted ones, by the index of a model."""
+    model = extension_of(estimator).model
+    index, shape = (getattr(model, name, None) for name in ("index", "shape"))
+    if rows.shape[0] < FROM or not (isinstance(index, Index) and isinstance(shape, Shape)):
+        return 0.0
+    some = rows[np.unique(np.linspace(0, rows.shape[0] - 1, SEARCHED).astype(int))]
+    if is_sparse(some) != shape.sparse or inadmissible(some, shape.compare.text)[0].any():
+        return 0.0
+    joined = join_rows(prepare(some, shape), index)
+    return outside(joined.indptr, joined.squared, reach)
+
+
+def _kept(run: Run, name: str) -> Array | None:
+    """Return an array by which new rows are judged; None where a run or a model does not keep it."""
     if not run.has(JUDGEMENT):
-        return False
+        return None
     manifest = run.manifest(JUDGEMENT)
-    return LIMITS not in manifest.dropped and any(name.split("/")[0] == LIMITS for name in manifest.files)
+    there = name not in manifest.dropped and any(file.split("/")[0] == name for file in manifest.files)
+    return arrays.read_array(run.path(JUDGEMENT, name)) if there else None
 
 
 def _said(found: Mapping[str, Any], names: Sequence[str], after: str) -> str:
@@ -74,6 +99,11 @@ def _said(found: Mapping[str, Any], names: Sequence[str], after: str) -> str:
             f"in {count} column{'s' * (count > 1)} ({which}{more}) most new rows lie beyond nearly all fitted ones: "
             f"{where} their median is {found['median']:.6g}{after}, and the fitted ones are from {found['least']:.6g} "
             f"to {found['most']:.6g}. Compare units, scaling and the order of the columns"
+        )
+    if "outside" in found:
+        said.append(
+            f"{100 * found['outside']:.0f} % of them lie farther from the fitted rows than these lie apart: the map "
+            "has not seen this part of the space, and puts them where the nearest fitted rows are"
         )
     if "fills" in found:
         count, which = len(found["fills"]), _listed(found["fills"], names)

@@ -13,8 +13,7 @@ from bigembed import estimator as estimators
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.frame import with_frame
 from bigembed.estimator.reporting import notify_callbacks
-from bigembed.quality import NEIGHBORS, cost_of, preserved
-from bigembed.quality.likeness import LIMITS
+from bigembed.quality import NEIGHBORS, cost_of, kept_arrays, preserved
 from bigembed.rows import RowBlock, RowSource, as_worked, graph_source, reader, rows_at
 from bigembed.rows.derived import MappedSource, PlannedRows, kept_on_the_way, written_rows
 from bigembed.runtime.blocks import Array, is_sparse, map_blocks
@@ -371,7 +370,7 @@ def _cost_of_drawn(source: RowSource) -> Cost:
     sample = drawn, source.width, source.work
     return Cost.of(
         reads=[rows_of(source, share)],
-        writes=[ArraySpec(LIMITS, 4, source.width)],
+        writes=kept_arrays(source),
         task=[*window_of(source), ArraySpec("drawn rows", *sample, times=3)],
         coordinator=[ArraySpec("drawn rows", *sample, times=6), ArraySpec("distances of pairs", pairs, times=8)],
         passes=share,
@@ -391,7 +390,7 @@ def run_judgement(context: Context, estimator: Any, source: RowSource, metric: A
     else:
         coordinates = arrays.read_rows(context.of("coordinates", "embedding"), numbers)
     rows = sample.rows.toarray() if is_sparse(sample.rows) else sample.rows
-    found = _figures(context, _in_memory(rows), _in_memory(coordinates), metric, SAMPLES, context.path(LIMITS))
+    found = _figures(context, _in_memory(rows), _in_memory(coordinates), metric, SAMPLES, context.path(""))
     return {"map": found | ({"of": source.shape[0]} if len(numbers) < source.shape[0] else {})}
 
 
@@ -410,9 +409,9 @@ def run_whole_judgement(
 
 
 def _figures(
-    context: Context, rows: RowSource, shown: RowSource, metric: Any, samples: int, limits: str = ""
+    context: Context, rows: RowSource, shown: RowSource, metric: Any, samples: int, kept: str = ""
 ) -> dict[str, Any]:
-    asked = {"n_neighbors": NEIGHBORS, "samples": samples, "seed": 0, "metric": metric, "kept_limits": limits}
+    asked = {"n_neighbors": NEIGHBORS, "samples": samples, "seed": 0, "metric": metric, "kept": kept}
     try:
         return preserved(rows, shown, context.exchange, **asked)
     except InputError as error:  # (distances beyond float64, zeros by cosine)

@@ -34,13 +34,16 @@ from bigembed.store.exchange import Exchange
 
 def transform(estimator: Any, X: Any, **aligned: Any) -> Any:
     """Coordinates of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
-    return apply(estimator, X, extension_of(estimator), **aligned)
+    return apply(estimator, X, extension_of(estimator), compare=True, **aligned)
 
 
-def apply(estimator: Any, X: Any, extension: extensions.Extension, **aligned: Any) -> Any:
-    """What a function of the row makes of new rows: NumPy for arrays in memory, a lazy Dask array otherwise."""
+def apply(estimator: Any, X: Any, extension: extensions.Extension, *, compare: bool = False, **aligned: Any) -> Any:
+    """What a function of the row makes of new rows: NumPy for arrays in memory, a lazy Dask array otherwise.
+
+    ``compare``: whether a warning says where they are unlike the fitted ones; lazy results are not computed for that.
+    """
     source, in_memory = new_rows(estimator, X, extension, aligned)
-    if in_memory or not extension.cheap:  # (what is lazy is not computed to be looked at)
+    if compare and (in_memory or not extension.cheap):
         warn_of_unlike(estimator, source)
     if in_memory and (extension.grouping is None or source.shape[0] <= extension.grouping.batch(source.shape[0])):
         return extensions.in_one_array(source, extension)

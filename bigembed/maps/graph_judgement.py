@@ -19,7 +19,6 @@ from bigembed.neighbors.search.by_metric import ByMetric
 from bigembed.neighbors.survey import Shape
 from bigembed.neighbors.views import VIEWS
 from bigembed.quality import cost_of, preserved
-from bigembed.quality.likeness import LIMITS
 from bigembed.quality.passes import EUCLIDEAN, DistancesToSample, Space, distances_block
 from bigembed.rows import RowBlock, RowSource, derived, opening, row_maps, rows_at
 from bigembed.runtime.blocks import Array, bounds, map_blocks
@@ -203,7 +202,7 @@ def preserved_in_order(
     sources = (compared_rows(ordered, d), shown, *(() if weights is None else (weights,)))
     rows, own, *mass = own_rows(context, ordered, sources)
     given: dict[str, Any] = comparison(by) | ({"weights": mass[0]} if mass else {})
-    return preserved_rows(context, rows, own, seed, kept_limits=context.path(LIMITS), **given)
+    return preserved_rows(context, rows, own, seed, kept=context.path(""), **given)
 
 
 def preserved_rows(context: Context, rows: RowSource, shown: RowSource, seed: int, **compared: Any) -> dict[str, Any]:
@@ -238,9 +237,7 @@ def judgement_stage(
     rows, coordinates = RowSource((n, shape.d), np.dtype(shape.dtype)), RowSource((n, m), np.dtype(np.float64))
 
     inputs = ("order", *((parts,) if parts else ()), "coordinates", *weights_among(vectors))
-    cost = cost_of(
-        rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES, terms=by.listed if by else 0.0, limits=True
-    )
+    cost = cost_of(rows, coordinates, n_neighbors=NEIGHBORS, samples=SAMPLES, terms=by.listed if by else 0.0, kept=True)
     parameters = {"seed": seed, "samples": SAMPLES, "source": "" if ordered else source.fingerprint()}
     run = partial(run_judgement, source=source, shape=shape, m=m, seed=seed, ordered=ordered, by=by, parts=parts)
     return Stage("judgement", inputs if ordered else ("coordinates",), parameters, run, cost)
@@ -253,9 +250,7 @@ def run_judgement(
     shown = RowSource(*place, path=context.of("coordinates", "embedding"))
     if not ordered:
         mass = {name: one for name, one in source.aligned.items() if name == "weights"}
-        found = preserved_rows(
-            context, replace(source, aligned={}), shown, seed, kept_limits=context.path(LIMITS), **mass
-        )
+        found = preserved_rows(context, replace(source, aligned={}), shown, seed, kept=context.path(""), **mass)
     else:
         lies = Ordered.open(context.of("order"))
         shown = InOrder(*place, path=shown.path, ordered=lies)

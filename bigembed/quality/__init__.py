@@ -23,7 +23,7 @@ from bigembed.quality.figures import (
     triplet_figure,
     trust_figure,
 )
-from bigembed.quality.likeness import LIMITS, column_limits
+from bigembed.quality.likeness import LIMITS, REACH, column_limits, reach_of
 from bigembed.quality.passes import DistancesToSample, GivenSpace, Space
 from bigembed.rows import RowSource
 from bigembed.rows.passes import MAX_GROUPS, checked_shape
@@ -233,7 +233,7 @@ def preserved(
     metric: Any = "euclidean",
     mapped: bool = False,
     weights: RowSource | None = None,
-    kept_limits: str = "",
+    kept: str = "",
 ) -> dict[str, Any]:
     """Figures of coordinates (n, m) against rows (n, d), as plain numbers that JSON can hold.
 
@@ -249,8 +249,8 @@ def preserved(
     all rows to the sampled ones (:class:`~bigembed.quality.passes.DistancesToSample`); between coordinates they are
     Euclidean. Of equal ones the smaller row number comes first. ``weights`` (n,) of the rows: figures are means by
     weight over the sampled rows (neighbors are counted one by one). ``samples`` rows are drawn by ``seed`` (all of n or
-    fewer), and compared with *all* rows. The same bytes for any chunks and workers. ``kept_limits``: where those of the
-    columns of dense rows are written (:func:`bigembed.quality.likeness.column_limits`).
+    fewer), and compared with *all* rows. The same bytes for any chunks and workers. ``kept``: the folder where what
+    new rows are compared with is written (:mod:`bigembed.quality.likeness`).
 
     Cost: three passes over the rows and five over the coordinates; 4 s n d operations, s the number of sampled rows.
     Memory of a task: about three canonical blocks, the sampled rows and 10 MiB; of the coordinating process the
@@ -289,8 +289,10 @@ def preserved(
     if surveys[0]:
         drawn_rows = rows_of_parts(surveys[0], d)
         described["rows"] |= fills_figure(drawn_rows)
-        if kept_limits and not is_sparse(drawn_rows):
-            write_array(kept_limits, column_limits(drawn_rows, surveys[0]["low"], surveys[0]["high"]))
+        if kept and not is_sparse(drawn_rows):
+            write_array(f"{kept}{LIMITS}", column_limits(drawn_rows, surveys[0]["low"], surveys[0]["high"]))
+    if kept:
+        write_array(f"{kept}{REACH}", reach_of(found["squared"][:, :-1]))
     described["coordinates"] |= carried_figure(coordinates, surveys[1], exchange)
     mass = None
     if weights is not None:
@@ -311,6 +313,12 @@ def preserved(
     }
 
 
+def kept_arrays(rows: RowSource, n_neighbors: int = NEIGHBORS) -> list[ArraySpec]:
+    """What is kept of rows, by which new ones are judged (:mod:`bigembed.quality.likeness`)."""
+    limits = [] if rows.sparse else [ArraySpec(LIMITS, 4, rows.width)]
+    return [*limits, ArraySpec(REACH, n_neighbors)]
+
+
 def cost_of(
     rows: RowSource,
     coordinates: RowSource,
@@ -318,12 +326,12 @@ def cost_of(
     n_neighbors: int = NEIGHBORS,
     samples: int = SAMPLES,
     terms: float = 0.0,
-    limits: bool = False,
+    kept: bool = False,
 ) -> Cost:
     """What :func:`preserved` takes, from the shapes alone; a stage that calls it may state this as its cost.
 
     ``terms``: of a distance that is taken pair by pair; each is taken for the lists, and again for the ranks.
-    ``limits``: whether those of the columns are written.
+    ``kept``: whether what new rows are compared with is written.
     """
     n = int(rows.shape[0])
     s, pairs = min(samples, n), 2 * TRIPLETS + n_neighbors
@@ -333,7 +341,7 @@ def cost_of(
     largest = max((rows, coordinates), key=lambda source: source.largest_block * source.row_bytes)
     return Cost.of(
         reads=[rows_of(rows, 3), rows_of(coordinates, 5)],
-        writes=[ArraySpec(LIMITS, 4, rows.width)] if limits and not rows.sparse else [],
+        writes=kept_arrays(rows, n_neighbors) if kept else [],
         leaves=[*sample, replace(lists, times=groups)],
         task=[
             ArraySpec("blocks", largest.largest_block, largest.row_bytes, "u1", 4),

@@ -1,7 +1,8 @@
-"""Whether new rows are of the kind that was fitted: column by column, by limits that are kept with a model.
+"""Whether new rows are of the kind that was fitted: column by column, and by how near the fitted rows are.
 
 A map places any row somewhere, rows in other units or with fill values as well. So of every column four numbers are
-kept, of the rows that the map was judged by: the least and the largest value, and two quantiles between them.
+kept, of the rows that the map was judged by: the least and the largest value, and two quantiles between them. Where a
+model finds the fitted rows near new ones, their distances are compared with those of fitted rows among themselves.
 """
 
 from __future__ import annotations
@@ -15,6 +16,13 @@ from bigembed.runtime.blocks import Array
 
 LIMITS = "limits"
 """Name of the array with the limits of the columns, (4, d): least, quantile, quantile, largest."""
+REACH = "reach"
+"""Name of the array with the distances (k,) within which nearly all fitted rows have their first, …, k-th neighbor."""
+RANK = 5
+"""The neighbor by which new rows are compared with fitted ones."""
+NEARLY_ALL = 0.99
+FARTHER, OUTSIDE = 1.5, 0.25
+"""Times that distance beyond which a new row lies outside, and the share of such rows that is a word."""
 TAILS = 0.005, 0.995
 """The two quantiles."""
 MOST = 0.5
@@ -36,6 +44,29 @@ def column_limits(sample: Array, low: Array, high: Array) -> Array:
     """
     tails = np.quantile(sample.astype(np.float64), TAILS, axis=0)
     return np.stack([low, *tails, high]).astype(np.float64)
+
+
+def reach_of(squared: Array) -> Array:
+    """Distances (k,) within which 99 of 100 rows have their neighbors, of squared distances (s, k), ascending.
+
+    >>> reach_of(np.square(np.arange(1, 102.0))[:, None]).tolist()
+    [100.0]
+    """
+    return np.asarray(np.quantile(np.sqrt(squared.astype(np.float64)), NEARLY_ALL, axis=0))
+
+
+def outside(indptr: Array, squared: Array, reach: Array) -> float:
+    """The share of new rows that lie outside of the fitted ones.
+
+    ``indptr`` and ``squared``: of each new row the squared distances to fitted rows near it (CSR). Outside is a row
+    whose 5th nearest is farther than 1.5 times the distance within which 99 of 100 fitted rows have theirs.
+    """
+    rank = min(RANK, len(reach), int(np.diff(indptr).min(initial=RANK)))
+    if len(indptr) < 2 or rank < 1:
+        return 0.0
+    parts = np.split(squared, indptr[1:-1])
+    own = np.sqrt(np.array([np.partition(part, rank - 1)[rank - 1] for part in parts], np.float64))
+    return float(np.mean(own > FARTHER * reach[rank - 1]))
 
 
 def unlike_columns(rows: Array, limits: Array) -> dict[str, Any]:

@@ -173,11 +173,15 @@ def run_solve(context: Context, source: RowSource, asked: PrincipalOptions, d: i
     moments = context.results("moments")
     freedom, most = moments["weight"] - int(asked.center), min(int(moments["weight"]), d)
     if freedom <= 0:
-        raise InputError(f"the weights sum to {moments['weight']:g}; the variance needs more than 1")
+        raise InputError(
+            f"the weights sum to {moments['weight']:g}, so they stand for as many rows, and a variance needs more "
+            "than 1. Give weights of mean 1: w * len(w) / w.sum()"
+        )
     if isinstance(asked.n_components, int) and asked.n_components > most:
         raise InputError(
             f"n_components={asked.n_components}: the weights stand for {int(moments['weight'])} rows; at most "
-            f"min(n_samples, n_features) = {most} components are there"
+            f"min(n_samples, n_features) = {most} components are there. Weights that are no counts are given with mean "
+            "1: w * len(w) / w.sum()"
         )
     found = (iterated if iterate else direct)(context, source, asked, freedom, most)
     left = most - len(found.variance)
@@ -400,7 +404,10 @@ class PrincipalEstimator(WeightedRowwiseEstimator):
             "explained": float(self.explained_variance_ratio_.sum()),
             "residual": solve["residual"],
             "gap": solve["gap"],
-            "warnings": {"convergence": [] if solve["converged"] else [_unfinished(type(self).__name__, solve)]},
+            "warnings": {
+                "convergence": [] if solve["converged"] else [_unfinished(type(self).__name__, solve)],
+                "degenerate": _few(moments["n"], moments["weight"]) if run.parameters("solve")["center"] else [],
+            },
         }
 
     def _extension(self, run: Run) -> Extension:
@@ -409,6 +416,21 @@ class PrincipalEstimator(WeightedRowwiseEstimator):
         scale = whitening(read_array(run.path("solve", "variance"))) if whiten else None
         model = AffineMap(run.path("solve", "components"), run.path("solve", "mean"), transposed=True, scale=scale)
         return Extension(project, model, solve["n_components"], moments["d"], dtype=moments["dtype"], sparse=True)
+
+
+FEW = 100
+"""Rows that weights stand for below which Σw/(Σw − 1) shows in the variances."""
+
+
+def _few(n: int, weight: float) -> list[str]:
+    """That weights stand for so few of the rows that they are hardly counts, and the variances are larger for it."""
+    if weight >= min(n / 2, FEW):
+        return []
+    return [
+        f"The weights of {n:,} rows sum to {weight:g}: they stand for as many equal rows, so variances are "
+        f"Σw/(Σw − 1) = {weight / (weight - 1):.3g} times those of the rows. If they are no counts, give them "
+        "with mean 1: w * len(w) / w.sum()"
+    ]
 
 
 def _unfinished(method: str, solve: dict[str, Any]) -> str:

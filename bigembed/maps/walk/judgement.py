@@ -158,7 +158,7 @@ def judgement_stage(
             n_neighbors=graph_judgement.NEIGHBORS,
             samples=graph_judgement.SAMPLES,
             terms=graph.by.listed if graph.by else 0.0,
-            limits=True,
+            kept=True,
         )
         if rows
         else graph_judgement.given_cost(n, width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -12,7 +13,7 @@ from sklearn import datasets
 import bigembed as be
 from bigembed.errors import MapWarning
 from bigembed.estimator import run_of
-from bigembed.estimator.likeness import kept_limits
+from bigembed.quality.likeness import outside, reach_of
 
 N = 600
 FAULTS = {
@@ -92,9 +93,31 @@ def test_a_saved_model_knows_the_kind_of_its_rows(tmp_path: Any) -> None:
         estimator = be.PCA(2, keep=keep, workdir=tmp_path / f"run-{keep}").fit(weather(0))
         estimator.save(tmp_path / keep)
         loaded = be.load(tmp_path / keep)
-        assert kept_limits(run_of(loaded))
+        assert {"limits", "reach"} <= {name.split("/")[0] for name in run_of(loaded).manifest("judgement").files}
         assert said(loaded, weather(1) + 1000) != []
         assert said(loaded, weather(1)) == []
+
+
+@pytest.mark.parametrize("method", [be.DiffusionMap, be.Isomap, be.UMAP])
+def test_a_part_of_the_space_that_was_not_seen_is_said(method: Any) -> None:
+    """Outliers stretch all columns, so that these say nothing; distances to the fitted rows do."""
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(700, 3)), rng.normal(size=(5, 3)) * 20])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator = method(2).fit(rows)
+    same, other = rng.normal(size=(300, 3)), rng.normal(size=(300, 3)) + np.array([5.0, 5.0, 0.0])
+    half = np.concatenate([same[:150], other[:150]])
+    assert said(estimator, same) == said(estimator, rows) == said(estimator, np.concatenate([same, other[:30]])) == []
+    assert re.search(r"(4|5|6)\d % of them lie farther from the fitted rows", said(estimator, half)[0])
+
+
+def test_reach_is_that_of_the_neighbors_of_the_same_rank() -> None:
+    distances = np.arange(1.0, 101.0)[:, None] * np.array([1.0, 2.0])
+    assert reach_of(distances**2) == pytest.approx([99.01, 198.02])
+    indptr = np.array([0, 2, 4, 7, 9])
+    near = np.array([1.0, 200.0, 10.0, 298.0, 1.0, 250.0, 999.0, 5.0, 296.0])
+    assert outside(indptr, near**2, reach_of(distances**2)) == 0.25
 
 
 def test_rows_that_are_scaled_each_by_itself_are_not_compared() -> None:
