@@ -303,7 +303,8 @@ def scale_warnings(certificate: Mapping[str, Any]) -> list[str]:
         f"weights reach from {found['least']:.4g} to {found['most']:.4g}, and the neighbors of light rows weigh less "
         f"than n_neighbors={found['n_neighbors']} rows of mean weight ({found['short']:,} of {found['n']:,} rows; "
         f"scales hold {100 * found['held']:.0f} % of that). Light and heavy regions have other scales than copies of "
-        "their rows would have. Raise n_neighbors, or give weights that vary less"
+        "their rows would have. Raise n_neighbors, or give weights that vary less. Where weights say which density the "
+        "rows were to have (a biased simulation), a diffusion map takes that as target_density instead"
     ]
 
 

@@ -146,9 +146,10 @@ class DiffusionMap(SpectralEstimator, registered="diffusion_map"):
         The eigenvalues, descending, the trivial one left out; (c, m) for components="per-component". For
         n_components="auto" these are all that were computed.
     generator_eigenvalues_ : array of shape (m,), or None
-        (4/ε′)(1 − λ), shaped like ``eigenvalues_``: eigenvalues of minus the operator that the walk tends to, in
+        (4/ε′)(1 − λ)/s, shaped like ``eigenvalues_``: eigenvalues of minus the operator that the walk tends to, in
         inverse squared units of the rows with ``target`` or one scale, in units of the scales without. ε′ is ε
-        corrected for the end of the kernel at the k-th neighbor or the radius. Their ratios are right to some 5 % at k
+        corrected for the end of the kernel at the k-th neighbor or the radius; s < 1 is the share of the walk that
+        moves, since the weight of a row on itself is no step. Their ratios are right to some 5 % at k
         = 15; their absolute scale to 7 % for random rows and Laplace–Beltrami, while with drift it is off by one factor
         (1.19 for c = 2, .86 for c = 1 on a curve at k = 15; 8 % at k = 120), and evenly spaced rows have too large ones
         (1.4 at k = 10 on a curve; warned about with ``target``). None for a user's graph.
