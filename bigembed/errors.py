@@ -153,7 +153,7 @@ class DegenerateWarning(BigembedWarning):
 
 
 class FeatureNamesWarning(BigembedWarning):
-    """Of the rows that were fitted and the new ones only one have names of their columns: order is not checked."""
+    """Names are missing by which columns, or rows, would be compared: their order is not checked, or some have no value."""
 
 
 class DamageWarning(BigembedWarning):

@@ -7,6 +7,7 @@ joined to the map by these names; else row i of a column is row i of the map.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.errors import InputError, MissingPathError
+from bigembed.errors import FeatureNamesWarning, InputError, MissingPathError
 from bigembed.rows import RowSource, formats, rows_at
 from bigembed.rows.derived import RowNumbers
 from bigembed.rows.formats import copying, delimited
@@ -86,6 +87,13 @@ def _place(rows: RowSource, other: RowSource, where: str) -> Array | None:
             "its rows (ids), or the column alone as a vector, whose row i is row i of the map"
         )
     copying.check_ids(other)
+    if absent:
+        warnings.warn(
+            f"{where or 'columns'}: {len(absent):,} of the {len(found):,} rows of the map are not there and have no "
+            f"value, such as {absent[0]!r}",
+            FeatureNamesWarning,
+            stacklevel=2,
+        )
     return found
 
 
@@ -224,6 +232,13 @@ def table_columns(path: AnyPath, wanted: Sequence[str], known: Names, scratch: P
         found = rows_at(place)
         out.append((name, CopiedColumn(found.shape, found.dtype, path=found.path, origin=_origin(path, name))))
     if not known.column or known.column not in table.names:
+        if known.column and known.given is None:
+            warnings.warn(
+                f"{path}: has no column {known.column!r}, by which the rows of the map are called: row i is taken for "
+                "row i of the map. Name the rows by such a column where they lie in another order",
+                FeatureNamesWarning,
+                stacklevel=2,
+            )
         return joined(tuple(out), known.given, known, scratch)
     names = _names_in(path, table, known.column, scratch)
     return joined(tuple(out), names, known, scratch, f"{path}: the column {known.column}")

@@ -94,8 +94,9 @@ def test_a_table_is_joined_by_the_column_of_the_ids(
 
 
 def test_without_names_columns_are_taken_by_position(run: Path, tmp_path: Path) -> None:
-    """The control: a join that is none."""
-    be.view(run, tmp_path / "page", columns=write("csv", frame().drop(columns="doc"), tmp_path) + ":value")
+    """The control: a join that is none, of which a warning says so."""
+    with pytest.warns(errors.FeatureNamesWarning, match="has no column 'doc'.*row i is taken for row i"):
+        be.view(run, tmp_path / "page", columns=write("csv", frame().drop(columns="doc"), tmp_path) + ":value")
     assert shown(tmp_path / "page")["value"] == {row: held(number) for row, number in enumerate(ORDER)}
 
 
@@ -104,7 +105,8 @@ def test_rows_that_a_table_lacks_are_missing_and_others_are_left_out(run: Path, 
     table = pandas.concat([frame(ORDER[:40]), pandas.DataFrame({"doc": [f"other {i}" for i in range(70)], "value": 1.0,
                            "count": 9, "topic": "other"})])  # fmt: skip
     assert len(order) == len(table)
-    be.view(run, tmp_path / "page", columns=f"{write('parquet', table, tmp_path)}:value,count,topic")
+    with pytest.warns(errors.FeatureNamesWarning, match="20 of the 60 rows of the map are not there"):
+        be.view(run, tmp_path / "page", columns=f"{write('parquet', table, tmp_path)}:value,count,topic")
     found, there = shown(tmp_path / "page"), set(ORDER[:40].tolist())
     for name, of in (("value", held), ("count", lambda number: str(number % 5)), ("topic", topic)):
         assert found[name] == {number: of(number) if number in there else None for number in range(N)}
@@ -142,12 +144,14 @@ def test_a_report_is_coloured_by_a_column_that_is_joined(run: Path, tmp_path: Pa
     path = write("csv", frame(ORDER[:50]), tmp_path)
     summary = RunSummary.read(run)
     for name, of in (("value", lambda number: ROWS[number, 0]), ("topic", topic)):
-        found = coloring_of(summary, f"{path}:{name}", N, tmp_path)
+        with pytest.warns(errors.FeatureNamesWarning, match="10 of the 60 rows of the map are not there"):
+            found = coloring_of(summary, f"{path}:{name}", N, tmp_path)
         values = np.concatenate(list(found.values()))
         assert found.name == name
         assert [values[number] for number in ORDER[:50]] == [of(number) for number in ORDER[:50]]
         assert [str(values[number]) for number in ORDER[50:]] == [{"value": "nan", "topic": ""}[name]] * 10
-    write_report(run, tmp_path / "page.html", color=f"{path}:topic")
+    with pytest.warns(errors.FeatureNamesWarning, match="10 of the 60"):
+        write_report(run, tmp_path / "page.html", color=f"{path}:topic")
     assert "topic 3" in (tmp_path / "page.html").read_text()
     with pytest.raises(errors.InputError, match=r"table\.csv holds 4 columns; choose one"):
         write_report(run, tmp_path / "page.html", color=path)
