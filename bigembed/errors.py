@@ -153,7 +153,7 @@ class DegenerateWarning(BigembedWarning):
 
 
 class FeatureNamesWarning(BigembedWarning):
-    """Names are missing by which columns, or rows, would be compared: their order is not checked, or some have no value."""
+    """Names of columns, or of rows, are missing: their order is not checked, or some rows have no value."""
 
 
 class DamageWarning(BigembedWarning):

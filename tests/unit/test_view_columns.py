@@ -153,7 +153,10 @@ def test_a_report_is_coloured_by_a_column_that_is_joined(run: Path, tmp_path: Pa
     with pytest.warns(errors.FeatureNamesWarning, match="10 of the 60"):
         write_report(run, tmp_path / "page.html", color=f"{path}:topic")
     assert "topic 3" in (tmp_path / "page.html").read_text()
-    with pytest.raises(errors.InputError, match=r"table\.csv holds 4 columns; choose one"):
+    with (
+        pytest.warns(errors.FeatureNamesWarning, match="10 of the 60"),
+        pytest.raises(errors.InputError, match=r"table\.csv holds 4 columns; choose one"),
+    ):
         write_report(run, tmp_path / "page.html", color=path)
 
 
