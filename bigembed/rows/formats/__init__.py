@@ -17,6 +17,7 @@ from bigembed.rows import RowSource, rows_at, work_dtype
 from bigembed.rows.formats import anndata, binary, copying, delimited, hdf5, netcdf
 from bigembed.rows.formats.anndata import CsrReader
 from bigembed.rows.formats.binary import is_idx, open_idx
+from bigembed.rows.formats.npy import Flat, npy_files, open_npy_files
 from bigembed.rows.formats.npz import open_npz_rows
 from bigembed.rows.formats.tables import open_parquet, parquet_files
 from bigembed.rows.opening import missing_shards
@@ -28,8 +29,8 @@ from bigembed.store.attributes import CATEGORIES, categories_at, columns_of, nam
 from bigembed.store.files import CHUNKS, reading_foreign, refuse_rows, refuse_unpacked, require_files, require_regular
 
 KNOWN = (
-    "a Zarr array or a CSR group, .npy, sparse rows of SciPy (.npz), Parquet (a file or a folder of them), CSV (.csv, "
-    ".tsv), HDF5, AnnData (.h5ad, .zarr), netCDF, fvecs, bvecs, ivecs, or idx (the format of MNIST, also .gz)"
+    "a Zarr array or a CSR group, .npy or Parquet (a file or a folder of them), sparse rows of SciPy (.npz), CSV "
+    "(.csv, .tsv), HDF5, AnnData (.h5ad, .zarr), netCDF, fvecs, bvecs, ivecs, or idx (the format of MNIST, also .gz)"
 )
 
 
@@ -105,6 +106,9 @@ def _opened(path: AnyPath, choice: Choice) -> Reader:
         return anndata.open_anndata(path, choice)
     if path.suffix == ".npz":
         return open_npz_rows(path, choice)
+    if files := npy_files(path):
+        choice.only(path, "a folder of .npy files")
+        return open_npy_files(path, files)
     if path.is_dir():
         choice.only(path, "Zarr", "fill_absent")
         return open_csr_group(path) if is_csr_group(path) else open_raw_zarr(path, choice.fill_absent, choice.missing)
@@ -214,6 +218,8 @@ def open_csr_group(path: AnyPath) -> CsrReader:
 
 
 def _checked(path: AnyPath, reader: Reader) -> Reader:
+    if len(reader.shape) > 2 and entries_of(reader) is None:
+        reader = Flat(reader)
     n, d = two_dimensional(path, reader.shape)
     if n < 1 or d < 1:
         raise InputError(f"{path}: shape {reader.shape}; at least one row and one column are needed")

@@ -291,7 +291,8 @@ def open_hdf5(path: AnyPath, choice: Choice) -> Reader:
         name = _chosen(path, choice, there, names)
         reader = array_in(file, str(path), name, fill_absent=choice.fill_absent)
         found = decoded(replace(reader, names=vectors), there[name], choice.missing)
-    two_dimensional(f"{path}: {name}", reader.shape)
+    if len(reader.shape) < 2:
+        two_dimensional(f"{path}: {name}", reader.shape)
     if reader.dtype == TEXT or reader.dtype.kind not in "buif":
         raise InputError(f"{path}: {name} holds {names[name]}; rows are numbers. There are {described(names)}")
     return found
@@ -305,7 +306,8 @@ def _chosen(path: AnyPath, choice: Choice, there: Mapping[str, Any], names: Mapp
         if name not in there:
             raise InputError(f"{path}: no dataset {choice.array[0]}; there are {described(names)}")
         return name
-    flat = [name for name, one in there.items() if len(one.shape) == 2 and one.dtype.kind in "buif"]
+    numbers = [name for name, one in there.items() if len(one.shape) > 1 and one.dtype.kind in "buif"]
+    flat = [name for name in numbers if len(there[name].shape) == 2] or numbers
     if len(flat) != 1:
         raise InputError(
             f"{path}: {len(flat) or 'no'} datasets could be the rows; choose one (array). There are {described(names)}"
