@@ -1,0 +1,126 @@
+"""Tables as others write them: folders of Parquet whose files differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigembed.errors import InputError
+from bigembed.rows.formats import ingest, open_reader
+from bigembed.rows.reader import Choice
+from bigembed.store.arrays import read_array
+
+USED = Choice(columns=("amount", "qty"))
+FIRST: dict[str, Any] = {"amount": [1.5, 2.5], "qty": [1, 2], "note": ["a", "b"]}
+
+
+def folder_of(folder: Path, *tables: dict[str, Any], **options: Any) -> Path:
+    """A folder with a Parquet file for each table."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    folder.mkdir()
+    for number, table in enumerate(tables):
+        pq.write_table(pa.table(table), folder / f"part-{number}.parquet", **options)
+    return folder
+
+
+def read(path: Path, choice: Choice | None = None, step: int = 1 << 20) -> np.ndarray:
+    found = open_reader(path, choice)
+    n = found.shape[0]
+    pieces = [piece for start in range(0, n, step) for piece in found.stream(start, min(n, start + step))]
+    return np.concatenate(pieces)
+
+
+class TestFolders:
+    """Files of a folder of Parquet that are not of one schema."""
+
+    @pytest.mark.parametrize(
+        "second",
+        [
+            {"qty": [3, 4], "note": ["c", "d"], "amount": [7.0, 8.0]},
+            {**FIRST, "more": [1, 2]},
+            {"amount": [7.0, 8.0], "qty": [3, 4]},
+            {**FIRST, "note": [1, 2]},
+        ],
+        ids=["order", "extra", "absent", "other type"],
+    )
+    @pytest.mark.parametrize("turned", [False, True])
+    def test_columns_are_taken_by_name_and_others_may_differ(
+        self, second: dict[str, Any], turned: bool, tmp_path: Path
+    ) -> None:
+        tables = [second, FIRST] if turned else [FIRST, second]
+        path = folder_of(tmp_path / "parts", *tables)
+        wanted = np.concatenate([np.column_stack([one["amount"], one["qty"]]) for one in tables])
+        np.testing.assert_array_equal(read(path, USED), wanted)
+        assert not np.array_equal(wanted[:, ::-1], wanted)  # (as columns by their places would be)
+        model = Choice(expected=USED.columns)
+        np.testing.assert_array_equal(read(path, model), wanted)
+
+    @pytest.mark.parametrize(
+        ("kinds", "dtype"),
+        [
+            (["int64", "float64"], "f8"),
+            (["float32", "int16"], "f4"),
+            (["int32", "int64"], "i8"),
+            (["int16", "uint16", "float32"], "f4"),
+            (["bool", "uint8"], "u1"),
+            (["null", "float32"], "f4"),
+        ],
+    )
+    @pytest.mark.parametrize("order", [1, -1])
+    def test_numbers_are_read_in_the_common_dtype(
+        self, kinds: list[str], dtype: str, order: int, tmp_path: Path
+    ) -> None:
+        pa = pytest.importorskip("pyarrow")
+        values = {"null": [None] * 5, "bool": [True, False, True, False, True]}
+        tables = [{"x": pa.array(values.get(kind, [3, 1, 4, 1, 5]), kind)} for kind in kinds[::order]]
+        path = folder_of(tmp_path / "parts", *tables, row_group_size=2)
+        missing = "null" in kinds
+        found = read(path, Choice(columns=("x",), missing=missing))
+        assert found.dtype == np.dtype(dtype) == open_reader(path, Choice(columns=("x",), missing=missing)).dtype
+        wanted = [np.nan if one is None else one for table in tables for one in table["x"].to_pylist()]
+        np.testing.assert_array_equal(found[:, 0], np.array(wanted, dtype))
+        for step in (1, 3):
+            assert read(path, Choice(columns=("x",), missing=missing), step).tobytes() == found.tobytes()
+
+    def test_halves_of_a_later_file_are_kept(self, tmp_path: Path) -> None:
+        path = folder_of(tmp_path / "parts", FIRST, {"amount": [1.0], "qty": [1.25], "note": ["c"]})
+        ingest(path, tmp_path / "rows.zarr", USED, {"ids": "note"})
+        assert read_array(tmp_path / "rows.zarr")[:, 1].tolist() == [1.0, 2.0, 1.25]  # (as integers 1, 2, 1)
+        assert read_array(tmp_path / "rows-ids.zarr").tolist() == ["a", "b", "c"]
+
+    def test_whole_numbers_that_another_file_makes_floats_are_not_rounded(self, tmp_path: Path) -> None:
+        path = folder_of(tmp_path / "parts", {"x": [0.5]}, {"x": [2**53 + 1]})
+        with pytest.raises(InputError, match=r"column x: integers beyond 2\^53"):
+            read(path)
+
+    def test_what_is_wrong_names_the_file_and_the_column_alone(self, tmp_path: Path) -> None:
+        lacking = folder_of(tmp_path / "lacking", FIRST, {"amount": [1.0], "other": [2]})
+        other = folder_of(tmp_path / "other", FIRST, {**FIRST, "qty": ["x", "y"]})
+        for path, said in (
+            (lacking, "lacking/part-1.parquet: no column qty"),
+            (other, f"other/part-1.parquet: column qty is string, and int64 in {other}/part-0.parquet"),
+        ):
+            for choice in (USED, Choice(expected=USED.columns)):
+                with pytest.raises(InputError) as error:
+                    open_reader(path, choice)
+                assert str(error.value) == f"{tmp_path}/{said}"
+            with pytest.raises(InputError) as error:
+                ingest(path, tmp_path / "rows.zarr", Choice(columns=("amount",)), {"ids": "qty"})
+            assert str(error.value) == f"{tmp_path}/{said}"
+            assert read(path, Choice(columns=("amount",))).shape[1] == 1
+
+    def test_without_columns_all_files_need_the_same_names(self, tmp_path: Path) -> None:
+        one, turned = {"a": [1], "b": [2.5], "c": [3]}, {"c": [6], "b": [5], "a": [4]}
+        np.testing.assert_array_equal(read(folder_of(tmp_path / "same", one, turned)), [[1, 2.5, 3], [4, 5, 6]])
+        other = folder_of(tmp_path / "other", one, turned, {"a": [1], "x": [2], "c": [3]})
+        with pytest.raises(InputError) as error:
+            open_reader(other)
+        assert str(error.value) == (
+            f"{other}/part-2.parquet: other columns than in {other}/part-0.parquet (missing: b; extra: x). Choose "
+            "columns that all files have (columns)"
+        )
+        with pytest.raises(InputError, match=r"part-1\.parquet: .* \(extra: x\)\."):
+            open_reader(folder_of(tmp_path / "extra", one, {**one, "x": [0]}))
