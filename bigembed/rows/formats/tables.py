@@ -81,6 +81,11 @@ class ParquetReader:
         known: dict[str, Any] = {"categories": {}, "lists": {}}
         return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, missing=False, **known)
 
+    def as_numbers(self) -> ParquetReader:
+        """The same column; of decimals as numbers, which are text otherwise."""
+        decimals = self.names[self.columns[0]].startswith(reader.DECIMAL)
+        return replace(self, dtype=np.dtype(np.float64)) if decimals else self
+
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         for file, first, batch in self._batches(start, stop):
             if not self.missing and any(map(reader.any_missing, batch.columns)):
@@ -138,6 +143,8 @@ def _column_rows(column: Any, name: str, dtype: np.dtype[Any], categories: reade
     values = reader.values_of(column)
     if column.null_count and values.dtype == object:  # (of booleans)
         values = np.array([np.nan if one is None else one for one in values], np.float64)
+    if str(column.type).startswith(reader.DECIMAL) and (np.abs(values) >= reader.EXACT).any():
+        reader.as_numbers(name, np.array(column.to_pylist(), object))  # (refuses whole ones that float64 would round)
     return np.asarray(as_worked(values, dtype, what=f"column {name}"))
 
 

@@ -1,7 +1,9 @@
-"""Tables as others write them: folders of Parquet whose files differ."""
+"""Tables as others write them: folders of Parquet whose files differ, columns of other kinds."""
 
 from __future__ import annotations
 
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from bigembed.errors import InputError
 from bigembed.rows.formats import ingest, open_reader
+from bigembed.rows.input import row_source
 from bigembed.rows.reader import Choice
 from bigembed.store.arrays import read_array
 
@@ -124,3 +127,78 @@ class TestFolders:
         )
         with pytest.raises(InputError, match=r"part-1\.parquet: .* \(extra: x\)\."):
             open_reader(folder_of(tmp_path / "extra", one, {**one, "x": [0]}))
+
+
+class TestKinds:
+    """Columns that are numbers of another kind, or none."""
+
+    VALUES = ("0.10", "12345678901234.57", "-7.25", "99999999999999999.99")
+
+    @pytest.mark.parametrize("width", [128, 256])
+    def test_decimals_are_read_as_the_nearest_floats(self, width: int, tmp_path: Path) -> None:
+        pa = pytest.importorskip("pyarrow")
+        kind = getattr(pa, f"decimal{width}")(20, 2)
+        table = {"x": pa.array([Decimal(one) for one in self.VALUES], kind), "n": [1, 2, 3, 4]}
+        path = folder_of(tmp_path / "parts", table, {"x": [0.1], "n": [5]}, row_group_size=3)
+        found = read(path)
+        assert found[:, 0].tolist() == [*map(float, self.VALUES), 0.1]
+        assert found[0, 0] != np.float32(0.1)
+        assert read(path, step=1).tobytes() == found.tobytes()
+        table["x"] = pa.array([None, *map(Decimal, self.VALUES[1:])], kind)
+        holed = folder_of(tmp_path / "holed", table)
+        assert np.isnan(read(holed, Choice(missing=True))[:, 0]).tolist() == [True, False, False, False]
+        with pytest.raises(InputError, match=r"missing in the columns x \(1\)"):
+            read(holed)
+
+    def test_whole_decimals_that_float64_would_round_are_refused(self, tmp_path: Path) -> None:
+        pa = pytest.importorskip("pyarrow")
+        for number, whole in enumerate((2**53, 2**53 + 1)):
+            path = folder_of(tmp_path / str(number), {"x": pa.array([Decimal(whole)], pa.decimal128(20, 0))})
+            if whole == 2**53:
+                assert read(path).tolist() == [[2.0**53]]
+                continue
+            with pytest.raises(InputError, match=r"the integer 9007199254740993, beyond 2\^53"):
+                read(path)
+
+    def test_decimals_beside_the_rows_are_text_as_ids_and_numbers_as_weights(self, tmp_path: Path) -> None:
+        pa = pytest.importorskip("pyarrow")
+        ids, weights = [Decimal(7), Decimal(10**19)], [Decimal("0.5"), Decimal("2.25")]
+        table = {"x": [1.0, 2.0], "id": pa.array(ids, pa.decimal128(20, 0)), "w": weights}
+        path = folder_of(tmp_path / "parts", table)
+        ingest(path, tmp_path / "rows.zarr", Choice(columns=("x",)), {"ids": "id", "weights": "w"})
+        assert read_array(tmp_path / "rows-ids.zarr").tolist() == ["7", "10000000000000000000"]
+        assert read_array(tmp_path / "rows-weights.zarr").tolist() == [0.5, 2.25]
+
+    def test_decimals_of_a_data_frame_are_the_same_floats(self) -> None:
+        pandas, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+        frame = pytest.importorskip("dask.dataframe")
+        kind = pandas.ArrowDtype(pa.decimal128(20, 2))
+        column = pandas.array([Decimal(one) for one in self.VALUES], dtype=kind)
+        rows = pandas.DataFrame({"x": column, "n": [1.0, 2.0, 3.0, 4.0]})
+        for given in (rows, rows.astype({"x": object}), frame.from_pandas(rows, npartitions=2)):
+            source, _ = row_source(given, Path())
+            assert source.read(0, 4)[:, 0].tolist() == [*map(float, self.VALUES)]
+        rows.loc[1, "x"] = None
+        source, _ = row_source(frame.from_pandas(rows, npartitions=2), Path())
+        assert np.isnan(source.read(0, 4)[:, 0]).tolist() == [False, True, False, False]
+        with pytest.raises(InputError, match=r"the integer 9007199254740993, beyond 2\^53"):
+            row_source(pandas.DataFrame({"x": [Decimal(2**53 + 1)]}), Path())
+
+    @pytest.mark.parametrize(
+        ("value", "kind"),
+        [
+            (date(2020, 1, 1), "date32[day]"),
+            (datetime(2020, 1, 1), "timestamp[us]"),
+            (timedelta(1), "duration[us]"),
+            (time(1), "time64[us]"),
+        ],
+    )
+    def test_dates_and_times_say_their_column_and_what_to_do(self, value: Any, kind: str, tmp_path: Path) -> None:
+        path = folder_of(tmp_path / "parts", {"when": [value], "x": [1.0]})
+        with pytest.raises(InputError) as error:
+            open_reader(path)
+        assert f"columns that are not numbers: when ({kind}). Choose" in str(error.value)
+        assert "become numbers where the table is written" in str(error.value)
+        with pytest.raises(InputError) as error:
+            open_reader(folder_of(tmp_path / "text", {"when": ["a"]}))
+        assert "Dates" not in str(error.value)
