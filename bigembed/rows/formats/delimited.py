@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import TextIOWrapper
 from itertools import chain, islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
@@ -33,6 +33,8 @@ from bigembed.store import AnyPath, at
 # columns are then called 0, 1, ….
 
 SUFFIXES = (".csv", ".tsv")
+SEPARATORS = (",", ";", "\t", "|")
+"""What may separate fields."""
 INDEX = "index"
 """Name of a first column without a name, as pandas writes it: it names the rows, and is not a part of them."""
 
@@ -252,13 +254,11 @@ def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
     """What separates the fields, and decimals; the fields of the first record, and the lines that it takes."""
     try:
         with _unpacked(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as file:
-            start = file.readline(LINE)
-            if len(start) == LINE:
+            if len(file.readline(LINE)) == LINE:
                 raise InputError(f"{path}: its first line has {LINE:,} characters or more; write one row a line")
-            separator = "\t" if ".tsv" in path.name else ";" if _by_semicolons(start) else ","
-            file.seek(0)
-            records = csv.reader(iter(lambda: file.readline(LINE), ""), delimiter=separator)
-            first = next(records, [])
+            separator = "\t" if ".tsv" in path.name else _separator(file)
+            records = _records(file, separator)
+            first: list[str] = next(records, [])
             lines = records.line_num
             decimal = "," if separator == ";" and _by_comma(chain([first], islice(records, LOOKED_AT))) else "."
     except csv.Error as error:
@@ -273,10 +273,30 @@ def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
     return separator, decimal, first, lines
 
 
-def _by_semicolons(line: str) -> bool:
-    """Whether the fields of a line are separated by semicolons: where commas are not, or stand before decimals."""
-    fields = line.strip().split(";")
-    return len(fields) > 1 and ("," not in line or all(_is_number(one, ",") for one in fields))
+def _records(file: TextIO, separator: str) -> Any:
+    """The records of a text, from its start, as a parser that counts lines."""
+    file.seek(0)
+    return csv.reader(iter(lambda: file.readline(LINE), ""), delimiter=separator)
+
+
+def _separator(file: TextIO) -> str:
+    """What separates the fields of the first records: of the other marks the one that makes the most, of every record
+    as many if it can be, where commas separate none, stand before decimals, or are in names, so that they are more in
+    one record than in the next."""
+    split = {mark: _two(file, mark) for mark in SEPARATORS}
+    fields = {mark: [len(record) for record in records] for mark, records in split.items()}
+    even = {mark: numbers[0] == numbers[-1] for mark, numbers in fields.items()}
+    mark = max(SEPARATORS[1:], key=lambda one: (fields[one][0] > 1, even[one], fields[one][0]))
+    decimals = all(_is_number(one, ",") for one in split[mark][0])
+    return mark if fields[mark][0] > 1 and (fields[","][0] < 2 or decimals or even[mark] > even[","]) else ","
+
+
+def _two(file: TextIO, separator: str) -> list[list[str]]:
+    """The first two records, without blank lines; one of no fields where there are none, by this separator."""
+    try:
+        return list(islice(filter(None, _records(file, separator)), 2)) or [[]]
+    except csv.Error:  # (a field is longer than fields can be)
+        return [[]]
 
 
 def _by_comma(records: Iterable[Sequence[str]]) -> bool:

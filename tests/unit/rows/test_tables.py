@@ -1,7 +1,8 @@
-"""Tables as others write them: folders of Parquet whose files differ, columns of other kinds."""
+"""Tables as others write them: folders of Parquet whose files differ, columns of other kinds, separators of CSV."""
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from bigembed.errors import InputError
-from bigembed.rows.formats import ingest, open_reader
+from bigembed.rows.formats import delimited, ingest, open_reader
 from bigembed.rows.input import row_source
 from bigembed.rows.reader import Choice
 from bigembed.store.arrays import read_array
@@ -202,3 +203,59 @@ class TestKinds:
         with pytest.raises(InputError) as error:
             open_reader(folder_of(tmp_path / "text", {"when": ["a"]}))
         assert "Dates" not in str(error.value)
+
+
+def csv_of(path: Path, text: str) -> Path:
+    pytest.importorskip("pyarrow")
+    path.write_text(text, encoding="utf-8", newline="")
+    return path
+
+
+class TestSeparators:
+    """What separates the fields of a CSV."""
+
+    @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.csv.zip"])
+    @pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+    def test_each_is_found_in_tables_as_pandas_writes_them(self, mark: str, name: str, tmp_path: Path) -> None:
+        pandas = pytest.importorskip("pandas")
+        rows = pandas.DataFrame({"id": ["a,\t;|", 'b"', "c\nd"], "a": [1.5, 2, -3], 'b|\t";,': [4, 5, 6]})
+        rows.to_csv(tmp_path / name, sep=mark, index=False)
+        found = open_reader(tmp_path / name, Choice(columns=("a", 'b|\t";,')))
+        np.testing.assert_array_equal(np.concatenate(list(found.stream(0, 3))), [[1.5, 4], [2, 5], [-3, 6]])
+        ids: Any = found
+        assert np.concatenate(list(ids.vector("id").stream(0, 3))).tolist() == rows["id"].tolist()
+
+    @pytest.mark.parametrize(
+        ("text", "columns"),
+        [
+            ('"a\tb"\n1\n', ("a\tb",)),
+            ('"a\tb",c\n1,2\n', ("a\tb", "c")),
+            ("a\tb,c|d\n1,2\n", ("a\tb", "c|d")),
+            ("a|b,c\n1,2\n", ("a|b", "c")),
+            ("a|b,c\n", ("a|b", "c")),
+            ("temp, C\tdepth\n1\t2\n", ("temp, C", "depth")),
+            ("a;x\tb;y\tc\n1\t2\t3\n", ("a;x", "b;y", "c")),
+            ('"a\n,x"|b\n1|2\n', ("a\n,x", "b")),
+            ('5" pipe\tb\n1\t2\n', ('5" pipe', "b")),
+            ("a\tb\n\n1\t2\n", ("a", "b")),
+            (",".join(f"column {number}|" for number in range(20_000)) + "\n", None),
+        ],
+    )
+    def test_marks_in_quotes_and_in_names_are_none(
+        self, text: str, columns: tuple[str, ...] | None, tmp_path: Path
+    ) -> None:
+        path = csv_of(tmp_path / "rows.csv", text)
+        wanted = columns or tuple(text.strip().split(","))
+        assert delimited.open_delimited(path, Choice()).columns == wanted
+
+    def test_a_short_line_is_refused_by_the_separator_of_the_first(self, tmp_path: Path) -> None:
+        for mark in ("\t", "|"):
+            path = csv_of(tmp_path / "rows.csv", f"a{mark}b\n1\n")
+            with pytest.raises(InputError, match=f"needs 2 fields with {re.escape(repr(mark))} between them"):
+                open_reader(path)
+
+    def test_commas_before_decimals_are_no_separators(self, tmp_path: Path) -> None:
+        path = csv_of(tmp_path / "rows.csv", "1,5\t2,5\n3\t4\n")
+        assert len(delimited.open_delimited(path, Choice()).columns) == 2
+        path = csv_of(tmp_path / "points.csv", "1.5|2\n3|4\n")
+        np.testing.assert_array_equal(read(path), [[1.5, 2], [3, 4]])
