@@ -8,7 +8,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from io import TextIOWrapper
 from itertools import chain, islice
@@ -33,6 +33,9 @@ from bigembed.store import AnyPath, at
 # columns are then called 0, 1, ….
 
 SUFFIXES = (".csv", ".tsv")
+TRUE, FALSE = ("True", "true", "TRUE"), ("False", "false", "FALSE")
+WORDS = {*TRUE, *FALSE}
+"""Words of a column of them, which are 1 and 0."""
 SEPARATORS = (",", ";", "\t", "|")
 """What may separate fields."""
 INDEX = "index"
@@ -83,6 +86,8 @@ class DelimitedReader:
     """Whether empty cells come as NaN; they are refused otherwise."""
     categories: reader.Categories = field(default_factory=dict, repr=False)
     """Columns of categories, which come as their places among these texts."""
+    words: tuple[str, ...] = ()
+    """Columns of :data:`WORDS`, which come as 1 and 0."""
     loading: ClassVar[int] = reader.ARROW
 
     @property
@@ -105,8 +110,18 @@ class DelimitedReader:
         return replace(self, columns=(name,), shape=self.shape[:1], dtype=reader.TEXT, missing=False, categories={})
 
     def as_numbers(self) -> DelimitedReader:
-        """The same column as numbers."""
-        return replace(self, dtype=np.dtype(np.float64))
+        """The same columns as numbers."""
+        numbers = replace(self, dtype=np.dtype(np.float64))
+        return replace(numbers, words=tuple(numbers._of_words()))
+
+    def _of_words(self) -> Iterator[str]:
+        """The columns whose first entry is one of the words; read until each has one."""
+        left = [name for name in self.columns if name not in self.categories]
+        for batch in replace(self, columns=tuple(left)).batches("string") if left else ():
+            first = {name: batch.column(name).drop_null()[:1].to_pylist() for name in left}
+            yield from (name for name, found in first.items() if not WORDS.isdisjoint(found))
+            if not (left := [name for name, found in first.items() if not found]):
+                return
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         looked = False
@@ -147,14 +162,16 @@ class DelimitedReader:
     def batches(self, kind: str) -> Iterator[Any]:
         """The columns as Arrow batches of one type; InputError where the text cannot be read as such."""
         arrow, text = _pyarrow(), _pyarrow("csv")
+        kinds = dict.fromkeys(self.words, "bool_") if kind != "string" else {}
+        kinds |= dict.fromkeys(self.categories, "string")
         options = {
             "parse_options": text.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             "convert_options": text.ConvertOptions(
                 include_columns=list(self.columns),
-                column_types={
-                    name: getattr(arrow, "string" if name in self.categories else kind)() for name in self.columns
-                },
-                strings_can_be_null=bool(self.categories),
+                column_types={name: getattr(arrow, kinds.get(name, kind))() for name in self.columns},
+                true_values=TRUE,
+                false_values=FALSE,
+                strings_can_be_null=self.dtype != reader.TEXT,
                 decimal_point=self.decimal,
             ),
         }
@@ -183,9 +200,10 @@ class DelimitedReader:
         if (found := VALUE.search(message)) is None:
             return f"{message}. {form}, as its first has"
         return (
-            f"{message[: found.start()]}{found[1]}. {form}, here numbers with {self.decimal!r} before decimals; a "
-            "missing number is an empty field, NaN, N/A or null. If it is no column of numbers, choose columns without "
-            "it; one that names the rows is for ids; categories become columns of 0 and 1 by the step 'one_hot'"
+            f"{message[: found.start()]}{found[1]}. {form}, here numbers with {self.decimal!r} before decimals, or "
+            "True and False alone; a missing number is an empty field, NaN, N/A or null. If it is no column of "
+            "numbers, choose columns without it; one that names the rows is for ids; categories become columns of 0 "
+            "and 1 by the step 'one_hot'"
         )
 
     def _refuse_open(self, quotes: Quotes) -> None:
@@ -211,8 +229,7 @@ def open_delimited(path: AnyPath, choice: reader.Choice) -> DelimitedReader:
     """The chosen columns (by default all but those ``aligned``); reads the file once to count its rows."""
     choice.only(path, "CSV", "columns")
     _pyarrow()
-    separator, decimal, first, lines = _first_line(path)
-    head = 0 if all(_is_number(one, decimal) for one in first) else lines
+    separator, decimal, first, head = _first_line(path)
     there = [one.strip() for one in first] if head else [str(number) for number in range(len(first))]
     if not head:
         choice = replace(choice, expected=())
@@ -236,7 +253,7 @@ def open_delimited(path: AnyPath, choice: reader.Choice) -> DelimitedReader:
             yield batch
 
     found = reader.texts_of(path, counted(), todo)
-    return replace(opened, shape=(rows, len(wanted)), categories={**coded, **found})
+    return replace(opened, shape=(rows, len(wanted)), categories={**coded, **found}).as_numbers()
 
 
 @contextmanager
@@ -251,7 +268,7 @@ def _unpacked(path: AnyPath) -> Iterator[Any]:
 
 
 def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
-    """What separates the fields, and decimals; the fields of the first record, and the lines that it takes."""
+    """What separates the fields, and decimals; the fields of the first record, and the lines of it if it is names."""
     try:
         with _unpacked(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as file:
             if len(file.readline(LINE)) == LINE:
@@ -261,6 +278,7 @@ def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
             first: list[str] = next(records, [])
             lines = records.line_num
             decimal = "," if separator == ";" and _by_comma(chain([first], islice(records, LOOKED_AT))) else "."
+            head = 0 if _is_row(_two(file, separator), decimal) else lines
     except csv.Error as error:
         said = f"{path}: its first lines are no lines of a table ({error}). Is a quote never closed?"
         raise InputError(said) from error
@@ -270,7 +288,14 @@ def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
         raise InputError(f"{path}: not readable as text in UTF-8 ({error})") from error
     if not any(one.strip() for one in first):
         raise InputError(f"{path}: empty, or its first line is; rows of numbers are needed, one a line")
-    return separator, decimal, first, lines
+    return separator, decimal, first, head
+
+
+def _is_row(records: Sequence[Sequence[str]], decimal: str) -> bool:
+    """Whether the first record is of numbers, or of such words too: if it is of words alone, the next has some."""
+    numbers = [_is_number(one, decimal) for one in records[0]]
+    values = all(number or one in WORDS for number, one in zip(numbers, records[0], strict=True))
+    return values and (any(numbers) or not WORDS.isdisjoint(chain(*records[1:])))
 
 
 def _records(file: TextIO, separator: str) -> Any:
@@ -292,11 +317,13 @@ def _separator(file: TextIO) -> str:
 
 
 def _two(file: TextIO, separator: str) -> list[list[str]]:
-    """The first two records, without blank lines; one of no fields where there are none, by this separator."""
-    try:
-        return list(islice(filter(None, _records(file, separator)), 2)) or [[]]
-    except csv.Error:  # (a field is longer than fields can be)
-        return [[]]
+    """The first two records by a separator, without blank lines, as far as their fields are no longer than fields can
+    be; one of no fields where there are none."""
+    found: list[list[str]] = []
+    with suppress(csv.Error):
+        for record in islice(filter(None, _records(file, separator)), 2):
+            found.append(record)
+    return found or [[]]
 
 
 def _by_comma(records: Iterable[Sequence[str]]) -> bool:

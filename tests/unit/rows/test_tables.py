@@ -1,4 +1,4 @@
-"""Tables as others write them: folders of Parquet whose files differ, columns of other kinds, separators of CSV."""
+"""Tables as others write them: files that differ, other kinds of columns, separators and words of CSV."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from bigembed.errors import InputError
 from bigembed.rows.formats import delimited, ingest, open_reader
+from bigembed.rows.formats.delimited import DelimitedReader
 from bigembed.rows.input import row_source
 from bigembed.rows.reader import Choice
 from bigembed.store.arrays import read_array
@@ -254,8 +255,71 @@ class TestSeparators:
             with pytest.raises(InputError, match=f"needs 2 fields with {re.escape(repr(mark))} between them"):
                 open_reader(path)
 
+    @pytest.mark.parametrize("mark", [",", "|"])
+    def test_text_longer_than_what_is_looked_at_is_read_over(self, mark: str, tmp_path: Path) -> None:
+        path = csv_of(tmp_path / "rows.csv", f"a{mark}text\n1{mark}{200_000 * 'x'}\n2{mark}y\n")
+        np.testing.assert_array_equal(read(path, Choice(columns=("a",))), [[1], [2]])
+
     def test_commas_before_decimals_are_no_separators(self, tmp_path: Path) -> None:
         path = csv_of(tmp_path / "rows.csv", "1,5\t2,5\n3\t4\n")
         assert len(delimited.open_delimited(path, Choice()).columns) == 2
         path = csv_of(tmp_path / "points.csv", "1.5|2\n3|4\n")
         np.testing.assert_array_equal(read(path), [[1.5, 2], [3, 4]])
+
+
+class TestWords:
+    """Columns of a CSV that hold True and False."""
+
+    @pytest.mark.parametrize("words", [("True", "False"), ("true", "false"), ("TRUE", "FALSE")])
+    @pytest.mark.parametrize("piece", [8, 1 << 20])
+    def test_a_column_of_them_is_1_and_0(
+        self, words: tuple[str, str], piece: int, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        monkeypatch.setattr(DelimitedReader, "piece", piece)
+        yes, no = words
+        path = csv_of(tmp_path / "rows.csv", f"a,b,c\n1,{yes},{no}\n2,{no},{no}\n3,{yes},{yes}\n")
+        np.testing.assert_array_equal(read(path), [[1, 1, 0], [2, 0, 0], [3, 1, 1]])
+        holed = csv_of(tmp_path / "holed.csv", f"a,b\n1,\n2,NaN\n3,{no}\n4,{yes}\n5,\n")
+        found = read(holed, Choice(missing=True))[:, 1]
+        np.testing.assert_array_equal(found, [np.nan, np.nan, 0, 1, np.nan])
+        with pytest.raises(InputError, match=r"missing in the columns b \(3\): in 3 of 5 rows, which are 0, 1, 4"):
+            read(holed)
+
+    def test_it_is_the_column_of_parquet(self, tmp_path: Path) -> None:
+        pandas = pytest.importorskip("pandas")
+        rows = pandas.DataFrame({"a": [1.5, 2.5], "b": [True, False]})
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        rows.to_parquet(tmp_path / "rows.parquet")
+        np.testing.assert_array_equal(read(tmp_path / "rows.csv"), read(tmp_path / "rows.parquet"))
+
+    @pytest.mark.parametrize("entries", ["True x", "x True", "True 1", "0.5 False", "True TrUe", "yes no"])
+    def test_other_text_and_numbers_among_them_are_refused(
+        self, entries: str, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        for piece in (8, 1 << 20):
+            monkeypatch.setattr(DelimitedReader, "piece", piece)
+            path = csv_of(tmp_path / "rows.csv", "\n".join(["a,b", *(f"1,{one}" for one in entries.split())]))
+            with pytest.raises(InputError, match=r"In column b: Row #\d: invalid value .*True and False alone"):
+                read(path)
+
+    def test_labels_stay_text_and_weights_are_numbers(self, tmp_path: Path) -> None:
+        path = csv_of(tmp_path / "rows.csv", "a,b\n1,True\n2,False\n")
+        ingest(path, tmp_path / "rows.zarr", Choice(columns=("a",)), {"labels": "b", "weights": "b"})
+        assert read_array(tmp_path / "rows-labels.zarr").tolist() == ["True", "False"]
+        assert read_array(tmp_path / "rows-weights.zarr").tolist() == [1, 0]
+
+    @pytest.mark.parametrize(
+        ("text", "columns"),
+        [
+            ("1,True\n2,False\n", ("0", "1")),
+            ("True,False\nTrue,True\n", ("0", "1")),
+            ("False,True\n3,4\n", ("False", "True")),
+            ("flag,1\nTrue,2\n", ("flag", "1")),
+            ("True,False\n", ("True", "False")),
+        ],
+    )
+    def test_a_first_line_of_them_is_a_row_if_lines_hold_them(
+        self, text: str, columns: tuple[str, ...], tmp_path: Path
+    ) -> None:
+        found = delimited.open_delimited(csv_of(tmp_path / "rows.csv", text), Choice())
+        assert (found.columns, found.shape[0]) == (columns, text.count("\n") - (columns[0] != "0"))
