@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -245,6 +246,8 @@ def _as_text(name: str, column: Any) -> Any:
 ID = "id"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a cell begins with that a spreadsheet takes for a formula."""
+NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+"""A cell that is no formula, whatever it begins with."""
 
 
 @dataclass(frozen=True)
@@ -350,14 +353,16 @@ class _Lines:
 
 
 def guarded(cell: Any) -> Any:
-    """A cell of a CSV: text that a spreadsheet would take for a formula has an apostrophe before it; numbers stay.
+    """A cell of a CSV: text that a spreadsheet would take for a formula has an apostrophe before it; numbers stay, as
+    text too.
 
     :func:`bigembed.rows.formats.delimited.unguarded` takes it off.
 
-    >>> guarded("=1+1"), guarded("'@x"), guarded("a=b"), guarded(-1.5)
-    ("'=1+1", "''@x", 'a=b', -1.5)
+    >>> guarded("=1+1"), guarded("'@x"), guarded("a=b"), guarded(-1.5), guarded("-1")
+    ("'=1+1", "''@x", 'a=b', -1.5, '-1')
     """
-    return f"'{cell}" if isinstance(cell, str) and cell.lstrip("'").startswith(FORMULA) else cell
+    formula = isinstance(cell, str) and cell.lstrip("'").startswith(FORMULA) and not NUMBER.fullmatch(cell)
+    return f"'{cell}" if formula else cell
 
 
 def _npy(table: Table, path: Path) -> None:
