@@ -387,10 +387,11 @@ def _rows_without(column: Any) -> Array:
     return found
 
 
-def missing_values(batches: Iterable[tuple[str, int, Any]]) -> InputError:
+def missing_values(batches: Iterable[tuple[str, int, Any]], beside: bool = False) -> InputError:
     """The error that counts the values that are missing in a table.
 
-    ``batches``: all of the table's, each with the file it is from and the number of its first row.
+    ``batches``: all of the table's, each with the file it is from and the number of its first row. ``beside``: whether
+    they are of a column beside the rows.
     """
     counts: Counter[str] = Counter()
     files: dict[str, None] = {}
@@ -410,8 +411,13 @@ def missing_values(batches: Iterable[tuple[str, int, Any]]) -> InputError:
             first += [start + int(row) for row in np.flatnonzero(absent)[: FIRST - len(first)]]
     columns = listed(f"{name} ({count})" for name, count in counts.items())
     named = ", ".join(map(str, first)) + (", …" if wrong > len(first) else "")
+    advice = "Fill them or leave those rows out (a job does, by the step 'missing'); every row needs all its numbers"
+    if beside:
+        advice = (
+            "Ids, labels and weights cannot be missing, and no step of a job leaves out rows for them: fill them in "
+            "the file, leave those rows out of it, or choose another column"
+        )
     return InputError(
         f"{listed(files)}: values are missing in the columns {columns}: in {wrong} of {rows} rows, which are {named} "
-        "(counted from 0). Fill them or leave those rows out (a job does, by the step 'missing'); every row needs all "
-        "its numbers"
+        f"(counted from 0). {advice}"
     )

@@ -130,7 +130,7 @@ class DelimitedReader:
             if low < high:
                 part = batch.slice(low, high - low)
                 if not self.missing and any(column.null_count for column in part.columns):
-                    raise reader.missing_values(self._numbered())
+                    raise reader.missing_values(self._numbered(), len(self.shape) == 1)
                 rows = batch_rows_of(part, self.columns, self.dtype, self.categories)
                 if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= reader.EXACT).any():
                     self._refuse_rounded()

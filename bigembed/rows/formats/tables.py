@@ -90,7 +90,7 @@ class ParquetReader:
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         for file, first, batch in self._batches(start, stop):
             if not self.missing and any(map(reader.any_missing, batch.columns)):
-                raise reader.missing_values(self._batches(0, self.shape[0]))
+                raise reader.missing_values(self._batches(0, self.shape[0]), len(self.shape) == 1)
             for name, width in self.lists.items():
                 _require_lengths(batch.column(name), width, f"{file}: column {name}", first)
             rows = batch_rows_of(batch, self.columns, self.dtype, self.categories, self.lists)

@@ -1,7 +1,8 @@
-"""Tables as others write them: files that differ, other kinds of columns, separators and words of CSV."""
+"""Tables as others write them: files that differ, other kinds of columns, separators and words of CSV, ids."""
 
 from __future__ import annotations
 
+import csv
 import re
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 
 from bigembed.errors import InputError
+from bigembed.rows import RowSource
 from bigembed.rows.formats import delimited, ingest, open_reader
 from bigembed.rows.formats.delimited import DelimitedReader
+from bigembed.rows.formats.tables import Table, write_table
 from bigembed.rows.input import row_source
 from bigembed.rows.reader import Choice
 from bigembed.store.arrays import read_array
@@ -323,3 +326,45 @@ class TestWords:
     ) -> None:
         found = delimited.open_delimited(csv_of(tmp_path / "rows.csv", text), Choice())
         assert (found.columns, found.shape[0]) == (columns, text.count("\n") - (columns[0] != "0"))
+
+
+class TestBeside:
+    """Columns beside the rows: ids, labels, weights."""
+
+    @pytest.mark.parametrize("kind", ["int64", "string"])
+    def test_ids_that_are_missing_say_where_and_what_to_do(self, kind: str, tmp_path: Path) -> None:
+        pa = pytest.importorskip("pyarrow")
+        ids = pa.array([7, None, 9], "int64").cast(kind)
+        path = folder_of(tmp_path / "parts", {"x": [1.0, 2.0, 3.0], "id": ids})
+        for name in ("ids", "labels"):
+            with pytest.raises(InputError, match=r"columns id \(1\): in 1 of 3 rows, which are 1 \(counted") as error:
+                ingest(path, tmp_path / "rows.zarr", Choice(columns=("x",), missing=True), {name: "id"})
+            assert "Ids, labels and weights cannot be missing" in str(error.value)
+            assert "'missing'" not in str(error.value)
+        rows = folder_of(tmp_path / "rows", {"x": [1.0, None]})
+        with pytest.raises(InputError, match=r"by the step 'missing'"):  # (which helps there)
+            read(rows)
+
+    def test_weights_and_ids_of_a_csv_say_so_too(self, tmp_path: Path) -> None:
+        path = csv_of(tmp_path / "rows.csv", "x,w,id\n1,2,a\n2,,\n")
+        for name, column, said in (
+            ("weights", "w", r"columns w \(1\): .* which are 1 .* cannot be missing"),
+            ("ids", "id", r"first is row 1 \(counted from 0\).*leave those rows out"),
+        ):
+            with pytest.raises(InputError, match=said):
+                ingest(path, tmp_path / "rows.zarr", Choice(columns=("x",), missing=True), {name: column})
+
+    def test_ids_that_are_plain_numbers_stay_so_in_a_csv(self, tmp_path: Path) -> None:
+        numbers = ["-1", "+2", "-3.5", "-1e5", "+1.5E-3", "12"]
+        formulas = ["-1+2", "=1", "-x", "--1", "+", "-1.", "@1", "-1\n", "'-1", "-.5", "-1e"]
+        ids = np.array(numbers + formulas)
+        values = np.zeros((len(ids), 1))
+        aligned = {"id": RowSource(ids.shape, ids.dtype, array=ids)}
+        table = Table(RowSource(values.shape, values.dtype, array=values), ("x",), aligned)
+        write_table(table, tmp_path / "rows.csv")
+        with open(tmp_path / "rows.csv", encoding="utf-8", newline="") as file:
+            found = [row[0] for row in csv.reader(file)][1:]
+        assert found == numbers + [f"'{one}" for one in formulas]
+        pytest.importorskip("pyarrow")
+        ingest(tmp_path / "rows.csv", tmp_path / "rows.zarr", Choice(columns=("x",)), {"ids": "id"})
+        assert read_array(tmp_path / "rows-ids.zarr").tolist() == ids.tolist()
