@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -26,6 +27,8 @@ ARROW, HDF5 = 72 << 20, 32 << 20
 FLOATS = ("halffloat", "float", "double")
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 """Numbers of Arrow, as it names their types."""
+DECIMAL = "decimal"
+"""How the names of its types of decimals begin."""
 
 
 class Reader(Protocol):
@@ -232,11 +235,13 @@ def columns_of(X: Any) -> list[tuple[Any, Array]]:
 def lazy_numbers(X: Any) -> Any:
     """A Dask data frame whose columns are numbers that NumPy has, NaN where a value is missing; InputError, which
     names them, for other columns."""
-    kinds = {name: getattr(dtype, "kind", "O") for name, dtype in X.dtypes.items()}
+    decimals = {name: "string" for name, dtype in X.dtypes.items() if str(dtype).startswith(DECIMAL)}
+    kinds = {name: "f" if name in decimals else getattr(dtype, "kind", "O") for name, dtype in X.dtypes.items()}
     if wrong := [f"{name} ({X.dtypes[name]})" for name, kind in kinds.items() if kind not in "biuf"]:
         raise InputError(f"rows hold columns that are not numbers: {listed(wrong)}. {REMEDY}")
     plain = all(isinstance(dtype, np.dtype) for dtype in X.dtypes) and len({kind == "b" for kind in kinds.values()}) < 2
     known = {name for name, dtype in X.dtypes.items() if isinstance(dtype, np.dtype) and dtype.kind != "b"}
+    X = X.astype(decimals) if decimals else X  # (from text each is rounded once)
     return X if plain else X.astype({name: "float64" for name in kinds if name not in known})
 
 
@@ -279,8 +284,9 @@ def as_numbers(name: Any, values: Array) -> Array:
     refuse_lists(values[~gone], f"column {name} holds")
     found = np.full(len(values), np.nan)
     found[~gone] = values[~gone].astype(np.float64)
-    for row in np.flatnonzero(np.abs(found) >= EXACT).tolist():
-        if isinstance(values[row], int) and int(found[row]) != values[row]:
+    for row in np.flatnonzero((np.abs(found) >= EXACT) & np.isfinite(found)).tolist():
+        whole = isinstance(values[row], int | Decimal) and int(values[row]) == values[row]
+        if whole and int(found[row]) != values[row]:
             raise InputError(f"row {row} holds the integer {values[row]}, beyond 2^53, which float64 would round")
     return found
 
@@ -330,12 +336,14 @@ def texts_of(path: Any, batches: Iterable[Any], names: Sequence[str]) -> dict[st
 
 
 def values_of(column: Any) -> Array:
-    """Return the values of an Arrow column; of one in which some are missing, numbers are floats with NaN there.
+    """Return the values of an Arrow column; decimals, and numbers of which some are missing, as floats with NaN there.
 
     Numbers are taken as they lie in memory, text and booleans as Python objects: Arrow's own conversion, which is left
     for other types, imports pandas, 50 MB of every process that reads.
     """
     kind = str(column.type)
+    if kind.startswith(DECIMAL):
+        return values_of(column.cast("string").cast("double"))  # (straight to double it rounds more than once)
     if kind in (*FLOATS, *INTEGERS):
         if not column.null_count:
             return np.from_dlpack(column)
@@ -388,10 +396,11 @@ def _rows_without(column: Any) -> Array:
     return found
 
 
-def missing_values(batches: Iterable[tuple[str, int, Any]]) -> InputError:
+def missing_values(batches: Iterable[tuple[str, int, Any]], beside: bool = False) -> InputError:
     """The error that counts the values that are missing in a table.
 
-    ``batches``: all of the table's, each with the file it is from and the number of its first row.
+    ``batches``: all of the table's, each with the file it is from and the number of its first row. ``beside``: whether
+    they are of a column beside the rows.
     """
     counts: Counter[str] = Counter()
     files: dict[str, None] = {}
@@ -411,8 +420,13 @@ def missing_values(batches: Iterable[tuple[str, int, Any]]) -> InputError:
             first += [start + int(row) for row in np.flatnonzero(absent)[: FIRST - len(first)]]
     columns = listed(f"{name} ({count})" for name, count in counts.items())
     named = ", ".join(map(str, first)) + (", …" if wrong > len(first) else "")
+    advice = "Fill them or leave those rows out (a job does, by the step 'missing'); every row needs all its numbers"
+    if beside:
+        advice = (
+            "Ids, labels and weights cannot be missing, and no step of a job leaves out rows for them: fill them in "
+            "the file, leave those rows out of it, or choose another column"
+        )
     return InputError(
         f"{listed(files)}: values are missing in the columns {columns}: in {wrong} of {rows} rows, which are {named} "
-        "(counted from 0). Fill them or leave those rows out (a job does, by the step 'missing'); every row needs all "
-        "its numbers"
+        f"(counted from 0). {advice}"
     )

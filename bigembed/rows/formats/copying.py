@@ -350,7 +350,8 @@ def id_pieces(source: RowSource) -> Iterator[tuple[int, Array]]:
             if len(empty):
                 raise InputError(
                     f"ids are missing (empty) in {len(empty)} of the rows {start}:{start + len(found)}, the first is "
-                    f"row {start + empty[0]}; every row needs one, or none has"
+                    f"row {start + empty[0]} (counted from 0); every row needs one, or none has: fill them in the "
+                    "file, leave those rows out of it, or choose another column"
                 )
         yield start, found
 

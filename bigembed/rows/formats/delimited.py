@@ -1,4 +1,4 @@
-"""Columns of CSV and TSV files as rows of float64, read from start to end; and quotes that are never closed."""
+"""Columns of CSV and TSV files as rows of float64, read from start to end."""
 
 from __future__ import annotations
 
@@ -8,125 +8,21 @@ import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from io import TextIOWrapper
 from itertools import chain, islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
 from bigembed.errors import InputError, needed
 from bigembed.rows import reader
+from bigembed.rows.formats.quotes import Quotes, line_of, records
 from bigembed.rows.formats.tables import FORMULA, batch_rows_of
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, at
-
-# ---------------------------------------------------------------------------------------------------------- quotes
-# Quotes of a CSV that are never closed: a parser would take the lines behind one for a part of its field.
-
-QUOTE = re.compile(b'"')
-ENDS = (b"\n", b"\r")
-MARK = b"\xef\xbb\xbf"
-"""What may stand before the first character of a text in UTF-8."""
-PIECE = 1 << 20
-LONGEST = 16 << 20
-"""Bytes of a record at the most: a quote that is never closed takes all that follows for its field."""
-
-
-@dataclass
-class Quotes:
-    """Finds a quote that is never closed, in text that comes in pieces.
-
-    As parsers have it, a field that begins with a quote goes on to the next one that is not doubled. Where it goes over
-    lines and something else than a separator or the end of a line follows, that next quote was to open
-    another field, and the first one was never closed.
-    """
-
-    separator: str
-    wrong: int | None = None
-    """Where the first such quote stands: bytes before it."""
-    _opened: int | None = None
-    _lines: bool = False
-    """Whether the field that is open goes over lines."""
-    _doubled: bool = False
-    """Whether the next quote is the second of two."""
-    _held: bytes = b"\n"
-    """The last two bytes: what a quote is depends on the bytes beside it."""
-    _before: int = -1
-    """Bytes before those that are held; a line end is thought before the first."""
-
-    @property
-    def open(self) -> bool:
-        """Whether a field in quotes goes on; known where the last byte ends a line."""
-        return self._opened is not None
-
-    def feed(self, piece: bytes) -> None:
-        """Look at the next piece."""
-        text = self._held + piece
-        if self._before < 0 and text.startswith(MARK, 1):
-            text = b"\n" * (1 + len(MARK)) + text[1 + len(MARK) :]
-        between, first = (*ENDS, self.separator.encode()), 0
-        for found in QUOTE.finditer(text, 1, len(text) - 1):
-            here = found.start()
-            following = text[here + 1 : here + 2]
-            if self.wrong is not None:
-                return
-            if self._doubled:
-                self._doubled = False
-            elif self._opened is None:
-                if text[here - 1 : here] in between:
-                    self._opened, first = self._before + here, here
-            elif following == b'"':
-                self._doubled = True
-            else:
-                if following not in between and (self._lines or _over_lines(text, first, here)):
-                    self.wrong = self._opened
-                self._opened, self._lines = None, False
-        self._lines = self._opened is not None and (self._lines or _over_lines(text, first, len(text) - 2))
-        self._before += len(text) - len(text[-2:])
-        self._held = text[-2:]
-
-    def end(self) -> None:
-        """Nothing follows."""
-        self.feed(b"\n")
-        if self.wrong is None:
-            self.wrong = self._opened
-
-
-def records(file: Any, quotes: Quotes, size: int) -> Iterator[bytes]:
-    """A text in pieces that end where a record does, all of which is shown to :class:`Quotes`; ``size``: bytes that are
-    read at a time."""
-    held = b""
-    while read := file.read(size):
-        end = 1 + max(map(read.rfind, ENDS))
-        quotes.feed(read[:end])
-        if end and not quotes.open:
-            yield held + read[:end]
-            held = read[end:]
-        else:
-            held += read
-        if len(held) > LONGEST:
-            raise csv.Error(f"a record of more than {LONGEST:,} bytes")
-        quotes.feed(read[end:])
-    quotes.end()
-    if held:
-        yield held
-
-
-def line_of(file: Any, place: int) -> int:
-    """The number of the line, from 1 on, that so many bytes of a file go before."""
-    ends, returns = 0, 0
-    while place and (piece := file.read(min(place, PIECE))):
-        ends, returns, place = ends + piece.count(b"\n"), returns + piece.count(b"\r"), place - len(piece)
-    return 1 + (ends or returns)
-
-
-def _over_lines(text: bytes, first: int, last: int) -> bool:
-    """Whether a line ends in a part of a text."""
-    return any(text.find(end, first, last) >= 0 for end in ENDS)
-
 
 # ------------------------------------------------------------------------------------------------------- delimited
 # Columns of CSV and TSV files (also compressed) as rows of float64, by pyarrow.
@@ -137,6 +33,11 @@ def _over_lines(text: bytes, first: int, last: int) -> bool:
 # columns are then called 0, 1, ….
 
 SUFFIXES = (".csv", ".tsv")
+TRUE, FALSE = ("True", "true", "TRUE"), ("False", "false", "FALSE")
+WORDS = {*TRUE, *FALSE}
+"""Words of a column of them, which are 1 and 0."""
+SEPARATORS = (",", ";", "\t", "|")
+"""What may separate fields."""
 INDEX = "index"
 """Name of a first column without a name, as pandas writes it: it names the rows, and is not a part of them."""
 
@@ -185,6 +86,8 @@ class DelimitedReader:
     """Whether empty cells come as NaN; they are refused otherwise."""
     categories: reader.Categories = field(default_factory=dict, repr=False)
     """Columns of categories, which come as their places among these texts."""
+    words: tuple[str, ...] = ()
+    """Columns of :data:`WORDS`, which come as 1 and 0."""
     loading: ClassVar[int] = reader.ARROW
 
     @property
@@ -207,8 +110,18 @@ class DelimitedReader:
         return replace(self, columns=(name,), shape=self.shape[:1], dtype=reader.TEXT, missing=False, categories={})
 
     def as_numbers(self) -> DelimitedReader:
-        """The same column as numbers."""
-        return replace(self, dtype=np.dtype(np.float64))
+        """The same columns as numbers."""
+        numbers = replace(self, dtype=np.dtype(np.float64))
+        return replace(numbers, words=tuple(numbers._of_words()))
+
+    def _of_words(self) -> Iterator[str]:
+        """The columns whose first entry is one of the words; read until each has one."""
+        left = [name for name in self.columns if name not in self.categories]
+        for batch in replace(self, columns=tuple(left)).batches("string") if left else ():
+            first = {name: batch.column(name).drop_null()[:1].to_pylist() for name in left}
+            yield from (name for name, found in first.items() if not WORDS.isdisjoint(found))
+            if not (left := [name for name, found in first.items() if not found]):
+                return
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         looked = False
@@ -217,7 +130,7 @@ class DelimitedReader:
             if low < high:
                 part = batch.slice(low, high - low)
                 if not self.missing and any(column.null_count for column in part.columns):
-                    raise reader.missing_values(self._numbered())
+                    raise reader.missing_values(self._numbered(), len(self.shape) == 1)
                 rows = batch_rows_of(part, self.columns, self.dtype, self.categories)
                 if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= reader.EXACT).any():
                     self._refuse_rounded()
@@ -249,14 +162,16 @@ class DelimitedReader:
     def batches(self, kind: str) -> Iterator[Any]:
         """The columns as Arrow batches of one type; InputError where the text cannot be read as such."""
         arrow, text = _pyarrow(), _pyarrow("csv")
+        kinds = dict.fromkeys(self.words, "bool_") if kind != "string" else {}
+        kinds |= dict.fromkeys(self.categories, "string")
         options = {
             "parse_options": text.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             "convert_options": text.ConvertOptions(
                 include_columns=list(self.columns),
-                column_types={
-                    name: getattr(arrow, "string" if name in self.categories else kind)() for name in self.columns
-                },
-                strings_can_be_null=bool(self.categories),
+                column_types={name: getattr(arrow, kinds.get(name, kind))() for name in self.columns},
+                true_values=TRUE,
+                false_values=FALSE,
+                strings_can_be_null=self.dtype != reader.TEXT,
                 decimal_point=self.decimal,
             ),
         }
@@ -285,9 +200,10 @@ class DelimitedReader:
         if (found := VALUE.search(message)) is None:
             return f"{message}. {form}, as its first has"
         return (
-            f"{message[: found.start()]}{found[1]}. {form}, here numbers with {self.decimal!r} before decimals; a "
-            "missing number is an empty field, NaN, N/A or null. If it is no column of numbers, choose columns without "
-            "it; one that names the rows is for ids; categories become columns of 0 and 1 by the step 'one_hot'"
+            f"{message[: found.start()]}{found[1]}. {form}, here numbers with {self.decimal!r} before decimals, or "
+            "True and False alone; a missing number is an empty field, NaN, N/A or null. If it is no column of "
+            "numbers, choose columns without it; one that names the rows is for ids; categories become columns of 0 "
+            "and 1 by the step 'one_hot'"
         )
 
     def _refuse_open(self, quotes: Quotes) -> None:
@@ -313,8 +229,7 @@ def open_delimited(path: AnyPath, choice: reader.Choice) -> DelimitedReader:
     """The chosen columns (by default all but those ``aligned``); reads the file once to count its rows."""
     choice.only(path, "CSV", "columns")
     _pyarrow()
-    separator, decimal, first, lines = _first_line(path)
-    head = 0 if all(_is_number(one, decimal) for one in first) else lines
+    separator, decimal, first, head = _first_line(path)
     there = [one.strip() for one in first] if head else [str(number) for number in range(len(first))]
     if not head:
         choice = replace(choice, expected=())
@@ -338,7 +253,7 @@ def open_delimited(path: AnyPath, choice: reader.Choice) -> DelimitedReader:
             yield batch
 
     found = reader.texts_of(path, counted(), todo)
-    return replace(opened, shape=(rows, len(wanted)), categories={**coded, **found})
+    return replace(opened, shape=(rows, len(wanted)), categories={**coded, **found}).as_numbers()
 
 
 @contextmanager
@@ -353,18 +268,17 @@ def _unpacked(path: AnyPath) -> Iterator[Any]:
 
 
 def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
-    """What separates the fields, and decimals; the fields of the first record, and the lines that it takes."""
+    """What separates the fields, and decimals; the fields of the first record, and the lines of it if it is names."""
     try:
         with _unpacked(path) as raw, TextIOWrapper(raw, "utf-8-sig", newline="") as file:
-            start = file.readline(LINE)
-            if len(start) == LINE:
+            if len(file.readline(LINE)) == LINE:
                 raise InputError(f"{path}: its first line has {LINE:,} characters or more; write one row a line")
-            separator = "\t" if ".tsv" in path.name else ";" if _by_semicolons(start) else ","
-            file.seek(0)
-            records = csv.reader(iter(lambda: file.readline(LINE), ""), delimiter=separator)
-            first = next(records, [])
+            separator = "\t" if ".tsv" in path.name else _separator(file)
+            records = _records(file, separator)
+            first: list[str] = next(records, [])
             lines = records.line_num
             decimal = "," if separator == ";" and _by_comma(chain([first], islice(records, LOOKED_AT))) else "."
+            head = 0 if _is_row(_two(file, separator), decimal) else lines
     except csv.Error as error:
         said = f"{path}: its first lines are no lines of a table ({error}). Is a quote never closed?"
         raise InputError(said) from error
@@ -374,13 +288,42 @@ def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
         raise InputError(f"{path}: not readable as text in UTF-8 ({error})") from error
     if not any(one.strip() for one in first):
         raise InputError(f"{path}: empty, or its first line is; rows of numbers are needed, one a line")
-    return separator, decimal, first, lines
+    return separator, decimal, first, head
 
 
-def _by_semicolons(line: str) -> bool:
-    """Whether the fields of a line are separated by semicolons: where commas are not, or stand before decimals."""
-    fields = line.strip().split(";")
-    return len(fields) > 1 and ("," not in line or all(_is_number(one, ",") for one in fields))
+def _is_row(records: Sequence[Sequence[str]], decimal: str) -> bool:
+    """Whether the first record is of numbers, or of such words too: if it is of words alone, the next has some."""
+    numbers = [_is_number(one, decimal) for one in records[0]]
+    values = all(number or one in WORDS for number, one in zip(numbers, records[0], strict=True))
+    return values and (any(numbers) or not WORDS.isdisjoint(chain(*records[1:])))
+
+
+def _records(file: TextIO, separator: str) -> Any:
+    """The records of a text, from its start, as a parser that counts lines."""
+    file.seek(0)
+    return csv.reader(iter(lambda: file.readline(LINE), ""), delimiter=separator)
+
+
+def _separator(file: TextIO) -> str:
+    """What separates the fields of the first records: of the other marks the one that makes the most, of every record
+    as many if it can be, where commas separate none, stand before decimals, or are in names, so that they are more in
+    one record than in the next."""
+    split = {mark: _two(file, mark) for mark in SEPARATORS}
+    fields = {mark: [len(record) for record in records] for mark, records in split.items()}
+    even = {mark: numbers[0] == numbers[-1] for mark, numbers in fields.items()}
+    mark = max(SEPARATORS[1:], key=lambda one: (fields[one][0] > 1, even[one], fields[one][0]))
+    decimals = all(_is_number(one, ",") for one in split[mark][0])
+    return mark if fields[mark][0] > 1 and (fields[","][0] < 2 or decimals or even[mark] > even[","]) else ","
+
+
+def _two(file: TextIO, separator: str) -> list[list[str]]:
+    """The first two records by a separator, without blank lines, as far as their fields are no longer than fields can
+    be; one of no fields where there are none."""
+    found: list[list[str]] = []
+    with suppress(csv.Error):
+        for record in islice(filter(None, _records(file, separator)), 2):
+            found.append(record)
+    return found or [[]]
 
 
 def _by_comma(records: Iterable[Sequence[str]]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,19 +15,23 @@ import numpy as np
 
 from bigembed.errors import ExistingOutputError, InputError, needed
 from bigembed.rows import RowSource, as_worked, reader
+from bigembed.rows.formats.schemas import (
+    LISTS,
+    expanded,
+    library,
+    list_widths,
+    merged,
+    of_lists,
+    require_same_names,
+    rows_dtype,
+    vector_dtype,
+)
 from bigembed.rows.packing import nan_dtype
 from bigembed.runtime.blocks import Array, block_rows, bounds
 from bigembed.store import AnyPath, PathLike, at, copy_file, locks, objects, stored
 from bigembed.store.files import temporary
 
 # ----------------------------------------------------------------------------------------------------------- parquet
-
-
-LISTS = (
-    ". The lists of a column need numbers, and as many in each row: write others as columns, or as an array by "
-    "numpy.save(path, numpy.stack(frame[column].to_numpy()))"
-)
-"""What to do with a column of lists that are no rows."""
 
 
 def parquet_files(path: AnyPath) -> list[AnyPath]:
@@ -60,6 +65,8 @@ class ParquetReader:
     """Columns of categories, which come as their places among these texts."""
     lists: Mapping[str, int] = field(default_factory=dict)
     """Columns of lists, with how many numbers each has."""
+    wrong: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What is wrong with columns that cannot be read from all files."""
     loading: ClassVar[int] = reader.ARROW
 
     @property
@@ -69,14 +76,21 @@ class ParquetReader:
 
     def vector(self, name: str) -> ParquetReader:
         """One column, of numbers or of text."""
-        kind = _vector_dtype(self.names[name])
+        if name in self.wrong:
+            raise InputError(self.wrong[name])
+        kind = vector_dtype(self.names[name])
         known: dict[str, Any] = {"categories": {}, "lists": {}}
         return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, missing=False, **known)
+
+    def as_numbers(self) -> ParquetReader:
+        """The same column; of decimals as numbers, which are text otherwise."""
+        decimals = self.names[self.columns[0]].startswith(reader.DECIMAL)
+        return replace(self, dtype=np.dtype(np.float64)) if decimals else self
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         for file, first, batch in self._batches(start, stop):
             if not self.missing and any(map(reader.any_missing, batch.columns)):
-                raise reader.missing_values(self._batches(0, self.shape[0]))
+                raise reader.missing_values(self._batches(0, self.shape[0]), len(self.shape) == 1)
             for name, width in self.lists.items():
                 _require_lengths(batch.column(name), width, f"{file}: column {name}", first)
             rows = batch_rows_of(batch, self.columns, self.dtype, self.categories, self.lists)
@@ -84,7 +98,7 @@ class ParquetReader:
 
     def _batches(self, start: int, stop: int) -> Iterator[tuple[str, int, Any]]:
         """The columns as Arrow batches of rows start to stop, each with its file and the number of its first row."""
-        pq = _pyarrow("parquet")
+        pq = library("parquet")
         ends = [first for _, _, first in self.groups[1:]] + [self.shape[0]]
         batch_rows = max(1, block_rows(len(self.features), self.dtype.itemsize) // 4)
         for (file, group, first), end in zip(self.groups, ends, strict=True):
@@ -130,6 +144,8 @@ def _column_rows(column: Any, name: str, dtype: np.dtype[Any], categories: reade
     values = reader.values_of(column)
     if column.null_count and values.dtype == object:  # (of booleans)
         values = np.array([np.nan if one is None else one for one in values], np.float64)
+    if str(column.type).startswith(reader.DECIMAL) and (np.abs(values) >= reader.EXACT).any():
+        reader.as_numbers(name, np.array(column.to_pylist(), object))  # (refuses whole ones that float64 would round)
     return np.asarray(as_worked(values, dtype, what=f"column {name}"))
 
 
@@ -141,16 +157,6 @@ def _list_rows(column: Any, width: int, dtype: np.dtype[Any], name: str) -> Arra
     out = np.full((len(column), width), np.nan, dtype)
     out[np.asarray(column.is_valid().to_numpy(zero_copy_only=False))] = values
     return out
-
-
-def expanded(columns: Sequence[str], lists: Mapping[str, int]) -> tuple[str, ...]:
-    """The names of the columns of the rows.
-
-    >>> expanded(["year", "vector"], {"vector": 2})
-    ('year', 'vector_0', 'vector_1')
-    """
-    numbered = {name: [f"{name}_{place}" for place in range(width)] for name, width in lists.items()}
-    return tuple(one for name in columns for one in numbered.get(name, [name]))
 
 
 def _require_lengths(column: Any, width: int, where: str, first: int) -> None:
@@ -166,60 +172,39 @@ def _require_lengths(column: Any, width: int, where: str, first: int) -> None:
         )
 
 
-def _list_widths(path: AnyPath, schema: Any, names: Iterable[str]) -> dict[str, int]:
-    """How many numbers the lists of these columns have: as the type says, or the first that is there."""
-    pq, found = _pyarrow("parquet"), {}
-    for name in names:
-        kind = schema.field(name).type
-        if hasattr(kind, "list_size"):
-            found[name] = kind.list_size
-        elif reader.is_list(kind):
-            with pq.ParquetFile(reader.handle(str(path))) as file:
-                first = (batch.column(0).drop_null() for batch in file.iter_batches(64, columns=[name]))
-                found[name] = next((len(one[0]) for one in first if len(one)), 1)
-    return {name: max(width, 1) for name, width in found.items()}
-
-
-def _of_lists(choice: reader.Choice, path: AnyPath, schema: Any) -> reader.Choice:
-    """A choice of columns that a model was fitted with, where the lists of a column are several of them."""
-    if not choice.expected or set(choice.expected) <= set(schema.names):
-        return choice
-    lists = _list_widths(path, schema, schema.names)
-    column_of = {one: name for name in schema.names for one in expanded([name], lists)}
-    named = tuple(dict.fromkeys(column_of.get(one, one) for one in choice.expected))
-    return replace(choice, expected=named) if expanded(named, lists) == choice.expected else choice
-
-
 def open_parquet(paths: Sequence[AnyPath], choice: reader.Choice) -> ParquetReader:
-    """The chosen columns of Parquet files of one schema, all numeric; by default all but the ``aligned`` ones."""
+    """The chosen columns of Parquet files, by their names in each; by default all but the ``aligned`` ones."""
     choice.only(paths[0], "Parquet", "columns")
-    pq = _pyarrow("parquet")
-    schema, groups, total, largest = None, [], 0, 1
+    pq = library("parquet")
+    schemas: list[tuple[AnyPath, Any]] = []
+    groups, total, largest = [], 0, 1
     for number, path in enumerate(paths):
         try:
             with pq.ParquetFile(reader.handle(str(path))) as file:
-                found, meta = file.schema_arrow.remove_metadata(), file.metadata
+                schema, meta = file.schema_arrow.remove_metadata(), file.metadata
         except (ValueError, OSError) as error:
             raise InputError(f"{path}: not readable as Parquet ({error})") from error
-        if schema is not None and not found.equals(schema):
-            raise InputError(
-                f"{path}: its columns are not those of {paths[0]}: {found.names} of {found.types}, "
-                f"there {schema.names} of {schema.types}"
-            )
-        schema = found
+        if not schemas or not schema.equals(schemas[-1][1]):
+            schemas.append((path, schema))
         for group in range(meta.num_row_groups):
             groups.append((number, group, total))
             total += meta.row_group(group).num_rows
             largest = max(largest, meta.row_group(group).num_rows)
-    there = {one.name: str(one.type) for one in schema}  # type: ignore[union-attr]
-    wanted = _of_lists(choice, paths[0], schema).of_table(paths[0], there)
+    kinds, wrong = merged(schemas)
+    there = {name: str(kind) for name, kind in kinds.items()}
+    in_all = {name: kind for name, kind in kinds.items() if name not in wrong}
+    wanted = of_lists(choice, paths[0], in_all).of_table(paths[0], there)
+    if wanted and not (choice.columns or choice.expected):
+        require_same_names(schemas)
+    if said := [wrong[name] for name in wanted if name in wrong]:
+        raise InputError(reader.listed(said))
     categories = reader.wanted_categories(choice.categories, wanted)
-    dtype = _rows_dtype(paths[0], schema, wanted, categories)
-    lists = _list_widths(paths[0], schema, wanted)
+    dtype = rows_dtype(schemas, kinds, wanted, categories)
+    lists = list_widths(paths[0], kinds, wanted)
     dtype = nan_dtype(dtype) if choice.missing else dtype
     shape = (total, len(expanded(wanted, lists)))
     files, grain = tuple(map(str, paths)), 4 * largest
-    known: dict[str, Any] = {"missing": choice.missing, "lists": lists}
+    known: dict[str, Any] = {"missing": choice.missing, "lists": lists, "wrong": wrong}
     found = ParquetReader(files, wanted, tuple(groups), shape, dtype, grain, there, **known)
     if todo := [name for name, texts in categories.items() if not texts]:
         batches = (batch for _, _, batch in replace(found, columns=tuple(todo), lists={})._batches(0, total))
@@ -231,7 +216,7 @@ def largest_in(source: Any) -> float | None:
     """The largest number of the first two columns of Parquet files, if the statistics in their footers say it."""
     if not isinstance(source, ParquetReader):
         return None
-    pq, largest = _pyarrow("parquet"), -1.0
+    pq, largest = library("parquet"), -1.0
     for path in source.paths:
         with pq.ParquetFile(reader.handle(path)) as file:
             place = {file.metadata.schema.column(number).path: number for number in range(len(file.metadata.schema))}
@@ -246,50 +231,13 @@ def largest_in(source: Any) -> float | None:
     return largest
 
 
-def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: reader.Categories) -> np.dtype[Any]:
-    types = _pyarrow("types")
-    twice = sorted({name for name in names if schema.names.count(name) + list(names).count(name) > 2})
-    if twice:
-        raise InputError(f"{path}: the columns {', '.join(twice)} stand there, or were chosen, more than once")
-    kinds = {name: schema.field(name).type for name in names}
-    lists = {name: kind for name, kind in kinds.items() if reader.is_list(kind)}
-    kinds |= {name: kind.value_type for name, kind in lists.items()}
-    wrong = [
-        f"{name} ({lists.get(name, kind)})"
-        for name, kind in kinds.items()
-        if name not in categories and not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
-    ]
-    if wrong:
-        advice = LISTS if any(one.partition(" ")[0] in lists for one in wrong) else ""
-        raise InputError(
-            f"{path}: columns that are not numbers: {', '.join(wrong)}. Choose the numeric ones (columns); a column "
-            "that names the rows is for ids; categories become columns of 0 and 1 by the step 'one_hot' of a job"
-            f"{advice}"
-        )
-    found = [np.dtype(np.int32 if name in categories else kind.to_pandas_dtype()) for name, kind in kinds.items()]
-    return np.result_type(*found) if found else np.dtype(np.float64)
-
-
 def _as_text(name: str, column: Any) -> Any:
     """A column of Arrow as text; InputError for one that has none, such as lists or bytes in no encoding."""
-    arrow = _pyarrow("")
+    arrow = library("")
     try:
         return column.cast(arrow.string())
     except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError) as error:
         raise InputError(f"column {name} ({column.type}) is not text, and cannot be made text ({error})") from error
-
-
-def _vector_dtype(kind: str) -> np.dtype[Any]:
-    """The dtype of an aligned column: its own where NumPy has that number, else text."""
-    try:
-        found = np.dtype({"halffloat": "f2", "float": "f4", "double": "f8"}.get(kind, kind))
-    except (TypeError, ValueError):  # (of dictionary<values=string, …>: categories)
-        return reader.TEXT
-    return found if found.kind in "buif" else reader.TEXT
-
-
-def _pyarrow(module: str) -> Any:
-    return needed(f"pyarrow.{module}".rstrip("."), "parquet", "Parquet")
 
 
 # ---------------------------------------------------------------------------------------------------------- tables
@@ -298,6 +246,8 @@ def _pyarrow(module: str) -> Any:
 ID = "id"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a cell begins with that a spreadsheet takes for a formula."""
+NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+"""A cell that is no formula, whatever it begins with."""
 
 
 @dataclass(frozen=True)
@@ -403,14 +353,16 @@ class _Lines:
 
 
 def guarded(cell: Any) -> Any:
-    """A cell of a CSV: text that a spreadsheet would take for a formula has an apostrophe before it; numbers stay.
+    """A cell of a CSV: text that a spreadsheet would take for a formula has an apostrophe before it; numbers stay, as
+    text too.
 
     :func:`bigembed.rows.formats.delimited.unguarded` takes it off.
 
-    >>> guarded("=1+1"), guarded("'@x"), guarded("a=b"), guarded(-1.5)
-    ("'=1+1", "''@x", 'a=b', -1.5)
+    >>> guarded("=1+1"), guarded("'@x"), guarded("a=b"), guarded(-1.5), guarded("-1")
+    ("'=1+1", "''@x", 'a=b', -1.5, '-1')
     """
-    return f"'{cell}" if isinstance(cell, str) and cell.lstrip("'").startswith(FORMULA) else cell
+    formula = isinstance(cell, str) and cell.lstrip("'").startswith(FORMULA) and not NUMBER.fullmatch(cell)
+    return f"'{cell}" if formula else cell
 
 
 def _npy(table: Table, path: Path) -> None:

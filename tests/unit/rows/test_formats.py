@@ -25,9 +25,10 @@ from bigembed import PCA
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.rows import reader
 from bigembed.rows.formats import binary as idx
-from bigembed.rows.formats import copying, delimited, ingest, open_reader, tables
+from bigembed.rows.formats import copying, delimited, ingest, open_reader, quotes, tables
 from bigembed.rows.formats.copying import write_dask
-from bigembed.rows.formats.delimited import DelimitedReader, Quotes, line_of, records
+from bigembed.rows.formats.delimited import DelimitedReader
+from bigembed.rows.formats.quotes import Quotes, line_of, records
 from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import Choice
 from bigembed.rows.sparse import group_source
@@ -288,9 +289,9 @@ class TestEveryFormat:
         ],
     )
     def test_quotes_that_are_never_closed(self, text, place, piece):
-        quotes, data = Quotes(","), text.encode()
-        assert b"".join(records(BytesIO(data), quotes, piece)) == data
-        assert quotes.wrong == place
+        found, data = Quotes(","), text.encode()
+        assert b"".join(records(BytesIO(data), found, piece)) == data
+        assert found.wrong == place
         assert place is None or line_of(BytesIO(data), place) == 1 + data[:place].count(b"\n") + data[:place].count(
             b"\r"
         )
@@ -317,7 +318,7 @@ class TestEveryFormat:
 
     def test_a_record_without_an_end_is_not_held(self, tmp_path, monkeypatch):
         pytest.importorskip("pyarrow")
-        monkeypatch.setattr(delimited, "LONGEST", 100)
+        monkeypatch.setattr(quotes, "LONGEST", 100)
         monkeypatch.setattr(DelimitedReader, "piece", 10)
         (tmp_path / "rows.csv").write_text('a,b\n1,2\n3,"x' + 50 * "\n4,5")
         with pytest.raises(InputError, match="a record of more than 100 bytes"):
