@@ -149,6 +149,16 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(all_names[:LISTED]) + more
 
 
+def columns_named(numbers: Iterable[int], names: Sequence[str]) -> str:
+    """Columns for an error: by their names, where they have any, else by their numbers.
+
+    >>> columns_named([1], ["age", "pay"]), columns_named([0, 3], ())
+    ('column pay', 'columns 0, 3 (counted from 0)')
+    """
+    said = [str(names[number] if names else number) for number in numbers]
+    return f"column{'s' * (len(said) > 1)} {listed(said)}{'' if names else ' (counted from 0)'}"
+
+
 def described(names: Mapping[str, str]) -> str:
     """Names with what each holds, for an error."""
     return listed(f"{name} {what}".rstrip() for name, what in names.items()) or "nothing"
