@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.errors import InputError
+from bigembed.rows.categories import unknown_category
 from bigembed.rows.reader import columns_named
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.store.arrays import read_array, write_array
@@ -366,15 +367,17 @@ def picked(rows: Any, model: Array) -> Any:
     return found
 
 
-def indicators(rows: Array, model: tuple[Sequence[Array | None], bool], start: int = 0) -> Array:
+def indicators(rows: Array, model: tuple[Sequence[Array | None], bool, Sequence[str], str], start: int = 0) -> Array:
     """Each column that has categories as a column of 0 and 1 for each of them; NaN as NaN in all of them.
 
-    ``model``: the categories of each column, None for one that stays; whether others are an InputError (rows named).
+    ``model``: the categories of each column, None for one that stays; whether others are an InputError (which names
+    rows and column); the names of the columns; what ``unknown`` of the step could be instead.
 
-    >>> indicators(np.array([[5.0, 2.0], [5.0, 3.0]]), ([None, np.array([2.0, 3.0])], True)).tolist()
+    >>> model = [None, np.array([2.0, 3.0])], True, ["height", "kind"], "zeros"
+    >>> indicators(np.array([[5.0, 2.0], [5.0, 3.0]]), model).tolist()
     [[5.0, 1.0, 0.0], [5.0, 0.0, 1.0]]
     """
-    categories, strict = model
+    categories, strict, names, instead = model
     parts = []
     for number, known in enumerate(categories):
         column = rows[:, number]
@@ -384,11 +387,8 @@ def indicators(rows: Array, model: tuple[Sequence[Array | None], bool], start: i
         found, missing = column[:, None] == known, np.isnan(column)
         bad = np.flatnonzero(~found.any(axis=1) & ~missing)
         if len(bad) and strict:
-            raise InputError(
-                f"column {number} (counted from 0): {len(bad)} of the rows {start}:{start + len(rows)} hold a category "
-                f"that the fitted rows did not have, the first are rows {(bad[:NAMED] + start).tolist()}. Leave them "
-                "out, fit with such rows, or take unknown='zeros'"
-            )
+            what = f"{column[bad[0]]:g}"
+            raise unknown_category(columns_named([number], names), bad, start, len(rows), what, instead)
         parts.append(np.where(missing[:, None], np.nan, found).astype(rows.dtype))
     return np.concatenate(parts, axis=1)
 

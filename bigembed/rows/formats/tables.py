@@ -14,6 +14,7 @@ import numpy as np
 
 from bigembed.errors import ExistingOutputError, InputError, needed
 from bigembed.rows import RowSource, as_worked, reader
+from bigembed.rows import categories as coded
 from bigembed.rows.packing import nan_dtype
 from bigembed.runtime.blocks import Array, block_rows, bounds
 from bigembed.store import AnyPath, PathLike, at, copy_file, locks, objects, stored
@@ -56,8 +57,10 @@ class ParquetReader:
     row_ids: None = None
     missing: bool = False
     """Whether nulls come as NaN; they are refused otherwise."""
-    categories: reader.Categories = field(default_factory=dict, repr=False)
+    categories: coded.Categories = field(default_factory=dict, repr=False)
     """Columns of categories, which come as their places among these texts."""
+    strict: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Those of them in which other texts are refused: see :class:`~bigembed.rows.reader.Choice`."""
     lists: Mapping[str, int] = field(default_factory=dict)
     """Columns of lists, with how many numbers each has."""
     loading: ClassVar[int] = reader.ARROW
@@ -70,13 +73,14 @@ class ParquetReader:
     def vector(self, name: str) -> ParquetReader:
         """One column, of numbers or of text."""
         kind = _vector_dtype(self.names[name])
-        known: dict[str, Any] = {"categories": {}, "lists": {}}
+        known: dict[str, Any] = {"categories": {}, "strict": {}, "lists": {}}
         return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, missing=False, **known)
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         for file, first, batch in self._batches(start, stop):
             if not self.missing and any(map(reader.any_missing, batch.columns)):
                 raise reader.missing_values(self._batches(0, self.shape[0]))
+            coded.refuse_unknown(batch, self.categories, self.strict, first, f"{file}: ")
             for name, width in self.lists.items():
                 _require_lengths(batch.column(name), width, f"{file}: column {name}", first)
             rows = batch_rows_of(batch, self.columns, self.dtype, self.categories, self.lists)
@@ -102,7 +106,7 @@ def batch_rows_of(
     batch: Any,
     columns: Sequence[str],
     dtype: np.dtype[Any],
-    categories: reader.Categories | None = None,
+    categories: coded.Categories | None = None,
     lists: Mapping[str, int] | None = None,
 ) -> Array:
     """Columns of a batch of Arrow as rows; what is missing is NaN, of categories their places among the texts, of
@@ -121,10 +125,10 @@ def batch_rows_of(
     return out
 
 
-def _column_rows(column: Any, name: str, dtype: np.dtype[Any], categories: reader.Categories) -> Array:
+def _column_rows(column: Any, name: str, dtype: np.dtype[Any], categories: coded.Categories) -> Array:
     """A column of Arrow in the dtype of the rows."""
     if name in categories:
-        return reader.codes_of(column, categories[name])
+        return coded.codes_of(column, categories[name])
     if dtype == reader.TEXT:
         return reader.as_text(reader.values_of(_as_text(name, column)))
     values = reader.values_of(column)
@@ -213,17 +217,18 @@ def open_parquet(paths: Sequence[AnyPath], choice: reader.Choice) -> ParquetRead
             largest = max(largest, meta.row_group(group).num_rows)
     there = {one.name: str(one.type) for one in schema}  # type: ignore[union-attr]
     wanted = _of_lists(choice, paths[0], schema).of_table(paths[0], there)
-    categories = reader.wanted_categories(choice.categories, wanted)
+    text = [one.name for one in schema if _is_text(one.type)] if choice.text else ()  # type: ignore[union-attr]
+    categories = coded.wanted_categories(choice.categories, wanted, text)
     dtype = _rows_dtype(paths[0], schema, wanted, categories)
     lists = _list_widths(paths[0], schema, wanted)
     dtype = nan_dtype(dtype) if choice.missing else dtype
     shape = (total, len(expanded(wanted, lists)))
     files, grain = tuple(map(str, paths)), 4 * largest
-    known: dict[str, Any] = {"missing": choice.missing, "lists": lists}
+    known: dict[str, Any] = {"missing": choice.missing, "lists": lists, "strict": dict(choice.strict)}
     found = ParquetReader(files, wanted, tuple(groups), shape, dtype, grain, there, **known)
     if todo := [name for name, texts in categories.items() if not texts]:
         batches = (batch for _, _, batch in replace(found, columns=tuple(todo), lists={})._batches(0, total))
-        categories = {**categories, **reader.texts_of(paths[0], batches, todo)}
+        categories = {**categories, **coded.texts_of(paths[0], batches, todo)}
     return replace(found, categories=categories)
 
 
@@ -246,7 +251,12 @@ def largest_in(source: Any) -> float | None:
     return largest
 
 
-def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: reader.Categories) -> np.dtype[Any]:
+def _is_text(kind: Any) -> bool:
+    """Whether a type of Arrow is text, or categories that are."""
+    return not reader.is_list(kind) and "string" in str(getattr(kind, "value_type", kind))
+
+
+def _rows_dtype(path: AnyPath, schema: Any, names: Sequence[str], categories: coded.Categories) -> np.dtype[Any]:
     types = _pyarrow("types")
     twice = sorted({name for name in names if schema.names.count(name) + list(names).count(name) > 2})
     if twice:
