@@ -91,8 +91,9 @@ def _encoded(steps: Sequence[Any], names: Sequence[Any]) -> set[Any]:
     found: set[Any] = set()
     for number, step in enumerate(steps):
         if hasattr(step, "texts"):
-            asked = range(len(names)) if step.columns is None else step.columns
-            found |= {names[one] if not isinstance(one, str) and not number else one for one in asked}
+            asked = names if step.columns is None else step.columns
+            by_number = step.columns is not None and not number
+            found |= {names[one] if by_number and not isinstance(one, str) else one for one in asked}
     return found
 
 

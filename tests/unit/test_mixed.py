@@ -244,3 +244,23 @@ def test_a_table_of_decimal_commas_has_its_columns_of_text(tmp_path: Path) -> No
     found = open_reader(tmp_path / "rows.csv", Choice(text=True, missing=True))
     assert found.categories == {"kind": ("ash", "oak"), "code": ("0", "1", "2", "x")}
     assert open_reader(tmp_path / "rows.csv", Choice(text=True, columns=("age",))).categories == {}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_columns_of_text_pass_the_steps_of_some_columns(suffix: str, tmp_path: Path) -> None:
+    """Before and after them, in a job as in Python."""
+    path = tmp_path / f"rows{suffix}"
+    _ = FRAME.to_csv(path, index=False) if suffix == ".csv" else FRAME.to_parquet(path)
+    before = 'name = "log1p"\ncolumns = ["hours"]\n[[steps]]\nname = "mixed"'
+    after = 'name = "one_hot"\ncolumns = ["job", "sex"]\n[[steps]]\nname = "standardize"\ncolumns = ["age", "hours"]'
+    made = {
+        before: [be.Log1p(columns=["hours"]), be.MixedScaler()],
+        after: [be.OneHotEncoder(["job", "sex"]), be.StandardScaler(columns=["age", "hours"])],
+    }
+    found = []
+    for number, (steps, same) in enumerate(made.items()):
+        run_job(job_in(tmp_path, source=f'path = "{path.name}"\n[[steps]]\n{steps}', path=f"run{number}.zarr"))
+        found.append(read_array(tmp_path / f"run{number}.zarr" / "coordinates"))
+        expected = be.Pipeline([*same, be.PCA(2)]).fit(FRAME).embedding_
+        np.testing.assert_allclose(found[-1], expected, atol=1e-6)
+    assert np.abs(np.abs(found[0]) - np.abs(found[1])).max() > 0.1
