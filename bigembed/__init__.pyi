@@ -57,8 +57,6 @@ from bigembed.rows.growing import delete_rows as delete_rows
 from bigembed.rows.opening import open_array as open_array
 from bigembed.steps.columns import Columns as Columns
 from bigembed.steps.each_column import Missing as Missing
-from bigembed.steps.each_column import RobustScaler as RobustScaler
-from bigembed.steps.each_column import StandardScaler as StandardScaler
 from bigembed.steps.mixed import GowerEncoder as GowerEncoder
 from bigembed.steps.mixed import MixedScaler as MixedScaler
 from bigembed.steps.numbers import Clip as Clip
@@ -67,6 +65,8 @@ from bigembed.steps.numbers import Normalizer as Normalizer
 from bigembed.steps.one_hot import OneHotEncoder as OneHotEncoder
 from bigembed.steps.random_projection import GaussianRandomProjection as GaussianRandomProjection
 from bigembed.steps.random_projection import SparseRandomProjection as SparseRandomProjection
+from bigembed.steps.scaling import RobustScaler as RobustScaler
+from bigembed.steps.scaling import StandardScaler as StandardScaler
 
 __version__: str
 __all__: list[str]

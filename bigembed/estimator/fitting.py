@@ -13,10 +13,11 @@ from bigembed import estimator as estimators
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator import preprocessing, reporting, scikit_learn
 from bigembed.rows import RowSource, as_worked
+from bigembed.rows.categories import MOST, Categories, refuse_codes
 from bigembed.rows.graph_source import GraphSource
 from bigembed.rows.input import StreamedRows, column_source, row_source
 from bigembed.rows.passes import runs_of_rows
-from bigembed.rows.reader import MOST, Categories, absent, columns_of, is_frame, listed, numbers_of
+from bigembed.rows.reader import absent, columns_of, is_frame, listed, numbers_of
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.executors import executor_now
 from bigembed.stages import Run, Stage, locked, require_worker_memory, run_stages, supersede
@@ -57,6 +58,9 @@ def encode_text(X: Any, steps: Sequence[Any], known: Categories | None = None) -
         )
     texts = {str(name): (known or {}).get(str(name)) or _texts(name, columns[name]) for name in text}
     numbers = {name: _codes(values, texts[name]) if name in texts else values for name, values in columns.items()}
+    for name, instead in strict_texts(steps).items() if known is not None else ():
+        if name in texts:
+            refuse_codes(name, columns[name], numbers[name], instead)
     if odd := [(name, values) for name, values in numbers.items() if values.dtype.kind not in "biuf"]:
         numbers |= zip(dict(odd), numbers_of(odd).T, strict=True)
     dtype = np.result_type(np.float32, *(values.dtype for values in numbers.values()))
@@ -75,13 +79,21 @@ def known_texts(steps: Sequence[Any]) -> Categories:
     return {name: one for step in steps if hasattr(step, "texts") for name, one in step.texts().items()}
 
 
+def strict_texts(steps: Sequence[Any]) -> dict[str, str]:
+    """The columns of text in which fitted steps refuse other texts, each with what ``unknown`` could be instead."""
+    encoders = [step for step in steps if hasattr(step, "texts")]
+    strict = [step for step in encoders if estimators.fitted_parameters(step)["unknown"] == "error"]
+    return {name: step.instead for step in strict for name in step.texts()}
+
+
 def _encoded(steps: Sequence[Any], names: Sequence[Any]) -> set[Any]:
     """The columns that the one-hot steps encode; by their numbers where nothing goes before."""
     found: set[Any] = set()
     for number, step in enumerate(steps):
         if hasattr(step, "texts"):
-            asked = range(len(names)) if step.columns is None else step.columns
-            found |= {names[one] if not isinstance(one, str) and not number else one for one in asked}
+            asked = names if step.columns is None else step.columns
+            by_number = step.columns is not None and not number
+            found |= {names[one] if by_number and not isinstance(one, str) else one for one in asked}
     return found
 
 

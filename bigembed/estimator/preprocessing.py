@@ -175,7 +175,7 @@ def prepare_steps(
     written: Stage | None = None
     known, place = run is not None, ""
     for number, step in enumerate(steps, 1):
-        prefix = f"step{number}-{type(step).registered}-"
+        prefix, step = f"step{number}-{type(step).registered}-", _for_rows(step, source)
         own = [
             within(with_cost_of_mapping(stage, source), prefix) for stage in step.stages(replace(source, aligned={}))
         ]
@@ -186,7 +186,7 @@ def prepare_steps(
             compute(todo, run)
         known = known and (bool(compute) or not outdated(stages, run))  # type: ignore[arg-type]
         if known and run is not None:
-            made = _fitted(step, PartOfRun(run, prefix), source, quiet=compute is None)
+            made = step.read_run(PartOfRun(run, prefix), source=source, certificate=None if compute else {})
             fitted.append(made)
             source = _after(made, source)
         else:
@@ -211,14 +211,14 @@ def described_steps(steps: Sequence[Any]) -> dict[str, str]:
     return {f"{number} {type(step).registered}": step.describe() for number, step in enumerate(steps, 1)}
 
 
-def _fitted(step: Any, run: Run, source: RowSource, quiet: bool) -> Any:
-    """A step with what it learned; its warnings are given unless it is to be quiet."""
+def _for_rows(step: Any, source: RowSource) -> Any:
+    """A step that knows how many columns these rows have, and what they are called; it is not fitted."""
     made = type(step)(**estimators.method_parameters(step))
     made.n_features_in_ = source.width
     if source.features:
         made.feature_names_in_ = np.array(source.features, dtype=object)
     estimators.mark_as_step(made)
-    return made.read_run(run, source=source, certificate={} if quiet else None)
+    return made
 
 
 def _after(step: Any, source: RowSource) -> RowSource:

@@ -361,9 +361,9 @@ class FixedStep(Step):
     learned: ClassVar = "shape"
 
     def _learning(self, source: RowSource) -> list[Stage]:
-        return [looked_at_stage("shape", source, **self._given())]
+        return [looked_at_stage("shape", source, **self._given(source))]
 
-    def _given(self) -> dict[str, Any]:
+    def _given(self, source: RowSource) -> dict[str, Any]:
         """The parameters that the map depends on, as they are stored."""
         return {}
 

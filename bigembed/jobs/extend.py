@@ -14,6 +14,7 @@ from bigembed import store
 from bigembed.errors import DamagedError, ExistingOutputError, MissingPathError
 from bigembed.estimator import extension_of, method_parameters, preprocessing, run_of, scikit_learn, steps_before
 from bigembed.estimator.extension import left_out_of
+from bigembed.estimator.fitting import strict_texts
 from bigembed.estimator.likeness import warn_of_unlike
 from bigembed.estimator.transform import aside_of, refuse_existing, run_to, stage_for, through_steps
 from bigembed.jobs.inputs import IDS, Input, copy_ids, find_rows, rows_named
@@ -209,9 +210,8 @@ def _rows(
     missing = preprocessing.takes_missing(steps_before(fitted))
     encoders = [step for step in getattr(fitted, "steps_", ()) if hasattr(step, "texts")]
     categories = tuple((name, tuple(texts)) for step in encoders for name, texts in step.texts().items())
-    chosen = replace(
-        choice or Choice(), aligned=tuple(given.values()), expected=expected, missing=missing, categories=categories
-    )
+    known: dict[str, Any] = {"categories": categories, "strict": tuple(strict_texts(encoders).items())}
+    chosen = replace(choice or Choice(), aligned=tuple(given.values()), expected=expected, missing=missing, **known)
     copy = store.at(f"{store.at(out).absolute().with_suffix('')}-input.zarr")
     rows = find_rows(store.at(new).absolute(), copy, chosen, given, Path.cwd(), lambda: _takes_sparse(fitted))
     scikit_learn.require_names(fitted, rows.columns)

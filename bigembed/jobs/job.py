@@ -103,7 +103,7 @@ class StepTable(Table):
 
 
 ENCODERS = "one_hot", "mixed", "gower"
-"""Steps that read the columns that they name as categories, of text or of numbers."""
+"""Steps that read the columns that they name as categories, of text or of numbers; those of text, if they name none."""
 STEP_KEYS = {("missing", "fill"): "with"}
 """Keys of job files for parameters of steps, where they are called otherwise."""
 
@@ -215,11 +215,10 @@ class JobSpec(Table):
         columns, array, rows = (_several(getattr(self.input, key)) for key in CHOICE[:3])
         missing = any(step.name in ("missing", *ENCODERS[1:]) for step in self.steps)
         aligned = tuple(self.aligned.values())
-        encoded = [step.parameters.get("columns") or () for step in self.steps if step.name in ENCODERS]
-        categories = tuple((name, ()) for names in encoded for name in names if isinstance(name, str))
-        return Choice(
-            columns, array, rows, self.input.fill_absent, aligned=aligned, missing=missing, categories=categories
-        )
+        encoded = [step.parameters.get("columns") for step in self.steps if step.name in ENCODERS]
+        categories = tuple((name, ()) for names in encoded for name in names or () if isinstance(name, str))
+        known: dict[str, Any] = {"categories": categories, "text": None in encoded}
+        return Choice(columns, array, rows, self.input.fill_absent, aligned=aligned, missing=missing, **known)
 
     @property
     def aligned(self) -> dict[str, str]:

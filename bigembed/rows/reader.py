@@ -114,6 +114,10 @@ class Choice:
     """Whether values that are missing come as NaN; they are refused otherwise."""
     categories: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Columns of a table whose entries are categories, each with the texts that are known; none: those it holds."""
+    text: bool = False
+    """Whether all columns of text are such columns."""
+    strict: tuple[tuple[str, str], ...] = ()
+    """Those of them in which other texts are refused, each with what ``unknown`` of a new fit could be instead."""
 
     def asked(self) -> dict[str, Any]:
         """What was chosen, by the name under which the attributes of a copy record it."""
@@ -131,7 +135,7 @@ class Choice:
 
     def only(self, path: Any, what: str, *known: str) -> None:
         """InputError if something was chosen that the format does not know."""
-        others = ("dense", "aligned", "expected", "missing", "categories")
+        others = ("dense", "aligned", "expected", "missing", "categories", "text", "strict")
         given = [one.name for one in fields(self) if one.name not in (*others, *known)]
         wrong = [name for name in given if getattr(self, name)]
         if wrong:
@@ -150,6 +154,16 @@ def listed(names: Iterable[str]) -> str:
     all_names = list(names)
     more = f", … ({len(all_names)} in all)" if len(all_names) > LISTED else ""
     return ", ".join(all_names[:LISTED]) + more
+
+
+def columns_named(numbers: Iterable[int], names: Sequence[str]) -> str:
+    """Columns for an error: by their names, where they have any, else by their numbers.
+
+    >>> columns_named([1], ["age", "pay"]), columns_named([0, 3], ())
+    ('column pay', 'columns 0, 3 (counted from 0)')
+    """
+    said = [str(names[number] if names else number) for number in numbers]
+    return f"column{'s' * (len(said) > 1)} {listed(said)}{'' if names else ' (counted from 0)'}"
 
 
 def described(names: Mapping[str, str]) -> str:
@@ -312,27 +326,8 @@ def _unequal(value: Any) -> bool:
     return isinstance(value, float | np.floating) and bool(value != value)
 
 
-# ------------------------------------------------------------------------------------------------------ categories
-# Columns of categories of a table, each text as its place among all texts of its column.
-
-MOST = 10_000
-"""Texts of a column of categories."""
-Categories = Mapping[str, Sequence[str]]
-"""The texts of each such column, sorted."""
-
-
-def texts_of(path: Any, batches: Iterable[Any], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The different texts of these columns in Arrow batches, sorted; InputError where there are too many."""
-    found: dict[str, set[str]] = {name: set() for name in names}
-    for batch in batches:
-        for name, texts in found.items():
-            texts.update(batch.column(name).cast("string").unique().drop_null().to_pylist())
-            if len(texts) > MOST:
-                raise InputError(
-                    f"{path}: column {name} has more than {MOST:,} different texts, too many for categories. Leave it "
-                    "out; if it names the rows, it is for ids"
-                )
-    return {name: tuple(sorted(texts)) for name, texts in found.items()}
+# ---------------------------------------------------------------------------------------------------------- Arrow
+# Columns of Arrow as arrays.
 
 
 def values_of(column: Any) -> Array:
@@ -356,19 +351,6 @@ def values_of(column: Any) -> Array:
         return np.array(column.to_pylist(), bool if kind == "bool" and not column.null_count else object)
     found: Array = column.to_numpy(zero_copy_only=False)
     return found
-
-
-def codes_of(column: Any, texts: Sequence[str]) -> Array:
-    """The place of each entry of an Arrow column among the texts; −1 for one that is not there, NaN for none."""
-    place = {text: number for number, text in enumerate(texts)}
-    encoded = column.cast("string").dictionary_encode()
-    codes = np.array([*(place.get(text, -1) for text in encoded.dictionary.to_pylist()), np.nan])
-    return np.asarray(codes[np.nan_to_num(values_of(encoded.indices), nan=-1).astype(np.intp)])
-
-
-def wanted_categories(chosen: Sequence[tuple[str, Sequence[str]]], columns: Sequence[str]) -> Categories:
-    """Of the columns of categories that were chosen those that are read, with their texts as far as they are known."""
-    return {name: texts for name, texts in chosen if name in columns}
 
 
 # --------------------------------------------------------------------------------------------------------- missing

@@ -10,6 +10,8 @@ import numpy as np
 from scipy import sparse
 
 from bigembed.errors import InputError
+from bigembed.rows.categories import unknown_category
+from bigembed.rows.reader import columns_named
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.store.arrays import read_array, write_array
 
@@ -241,9 +243,21 @@ def as_typed(rows: Any, dtype: Any) -> Any:
     return rows.astype(dtype, copy=False) if is_sparse(rows) else np.asarray(rows, dtype)
 
 
-def on_entries(function: Callable[[Array], Array], rows: Any) -> Any:
-    """``function`` of all numbers of a dense block, or of the stored entries of CSR rows."""
-    return with_entries(rows, function(rows.data)) if is_sparse(rows) else function(rows)
+def on_entries(function: Callable[[Array], Array], rows: Any, columns: Array | None = None) -> Any:
+    """``function`` of all numbers of a dense block, or of the stored entries of CSR rows.
+
+    ``columns`` (d,), bool: those that it is of; the others stay as they are, and so does the dtype.
+
+    >>> on_entries(np.negative, np.array([[1.0, 2.0]]), np.array([False, True])).tolist()
+    [[1.0, -2.0]]
+    """
+    values = rows.data if is_sparse(rows) else rows
+    if columns is None:
+        found = function(values)
+    else:
+        chosen, found = columns[rows.indices] if is_sparse(rows) else columns, np.array(values)
+        found[..., chosen] = function(values[..., chosen])
+    return with_entries(rows, found) if is_sparse(rows) else found
 
 
 def with_entries(rows: Any, values: Array) -> Any:
@@ -269,21 +283,34 @@ def shift_and_scale(rows: Any, model: tuple[Array | None, Array | None]) -> Any:
     return out
 
 
-def clipped(rows: Any, model: tuple[float, float]) -> Any:
-    """Numbers below and above the bounds as the bounds; NaN stays. For CSR rows 0 must lie between them."""
-    return on_entries(lambda values: np.clip(values, *model), rows)
+def clipped(rows: Any, model: tuple[float, float, Array | None]) -> Any:
+    """Numbers below and above the bounds as the bounds; NaN stays. For CSR rows 0 must lie between them.
+
+    ``model``: the bounds, and the columns (see :func:`on_entries`).
+    """
+    low, high, columns = model
+    return on_entries(lambda values: np.clip(values, low, high), rows, columns)
 
 
-def log1p_block(rows: Any, model: Any, start: int = 0) -> Any:
-    """log(1 + x) in float64; InputError that names rows where x ≤ −1."""
-    bad = np.flatnonzero(any_in_row(rows, (rows.data if is_sparse(rows) else rows) <= -1))
-    if len(bad):
+def log1p_block(rows: Any, model: tuple[Array | None, Sequence[str]], start: int = 0) -> Any:
+    """log(1 + x) in float64; InputError that names rows and columns where x ≤ −1.
+
+    ``model``: the columns (see :func:`on_entries`), and the names of all of them.
+    """
+    columns, names = model
+    wrong = on_entries(lambda values: values <= -1, rows)
+    row, column = wrong.nonzero()
+    if columns is not None:
+        row, column = row[columns[column]], column[columns[column]]
+    if len(row):
+        bad = np.unique(row)
+        first = column[row == bad[0]]
         raise InputError(
-            f"log1p is of numbers > −1; {len(bad)} of the rows {start}:{start + rows.shape[0]} hold others, the first "
-            f"are rows {(bad[:NAMED] + start).tolist()}, with {rows[bad[:1]].min():g}. Clip them before, or leave the "
-            "columns out"
+            f"log1p is of numbers > −1; {len(bad)} of the rows {start}:{start + rows.shape[0]} hold others in "
+            f"{columns_named(np.unique(column), names)}, the first are rows {(bad[:NAMED] + start).tolist()}, with "
+            f"{min(rows[bad[0], one] for one in first):g}. Clip them before, or leave these columns out"
         )
-    return on_entries(lambda values: np.asarray(np.log1p(values, dtype=np.float64)), rows)
+    return on_entries(lambda values: np.asarray(np.log1p(values, dtype=np.float64)), rows, columns)
 
 
 def sizes_of(rows: Any, norm: str) -> Array:
@@ -340,15 +367,17 @@ def picked(rows: Any, model: Array) -> Any:
     return found
 
 
-def indicators(rows: Array, model: tuple[Sequence[Array | None], bool], start: int = 0) -> Array:
+def indicators(rows: Array, model: tuple[Sequence[Array | None], bool, Sequence[str], str], start: int = 0) -> Array:
     """Each column that has categories as a column of 0 and 1 for each of them; NaN as NaN in all of them.
 
-    ``model``: the categories of each column, None for one that stays; whether others are an InputError (rows named).
+    ``model``: the categories of each column, None for one that stays; whether others are an InputError (which names
+    rows and column); the names of the columns; what ``unknown`` of the step could be instead.
 
-    >>> indicators(np.array([[5.0, 2.0], [5.0, 3.0]]), ([None, np.array([2.0, 3.0])], True)).tolist()
+    >>> model = [None, np.array([2.0, 3.0])], True, ["height", "kind"], "zeros"
+    >>> indicators(np.array([[5.0, 2.0], [5.0, 3.0]]), model).tolist()
     [[5.0, 1.0, 0.0], [5.0, 0.0, 1.0]]
     """
-    categories, strict = model
+    categories, strict, names, instead = model
     parts = []
     for number, known in enumerate(categories):
         column = rows[:, number]
@@ -358,11 +387,8 @@ def indicators(rows: Array, model: tuple[Sequence[Array | None], bool], start: i
         found, missing = column[:, None] == known, np.isnan(column)
         bad = np.flatnonzero(~found.any(axis=1) & ~missing)
         if len(bad) and strict:
-            raise InputError(
-                f"column {number} (counted from 0): {len(bad)} of the rows {start}:{start + len(rows)} hold a category "
-                f"that the fitted rows did not have, the first are rows {(bad[:NAMED] + start).tolist()}. Leave them "
-                "out, fit with such rows, or take unknown='zeros'"
-            )
+            what = f"{column[bad[0]]:g}"
+            raise unknown_category(columns_named([number], names), bad, start, len(rows), what, instead)
         parts.append(np.where(missing[:, None], np.nan, found).astype(rows.dtype))
     return np.concatenate(parts, axis=1)
 

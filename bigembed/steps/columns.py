@@ -14,6 +14,7 @@ from bigembed.estimator.extension import Extension
 from bigembed.estimator.moments import missing_of_block, moments_stage
 from bigembed.estimator.rowwise import Step
 from bigembed.rows import RowSource
+from bigembed.rows.derived import PlannedRows
 from bigembed.rows.passes import checked_shape, map_row_blocks, refuse
 from bigembed.rows.reader import listed
 from bigembed.rows.row_maps import picked
@@ -168,7 +169,7 @@ class Columns(Step, registered="columns"):
 
     def _learning(self, source: RowSource) -> list[Stage]:
         _, d = checked_shape(source)
-        among = list(range(d)) if self.columns is None else numbers_of(self.columns, source.features, d)
+        among = list(range(d)) if self.columns is None else numbers_in(source, self.columns)
         kept = self.most_variable
         if kept is not None and kept > len(among):
             raise InputError(f"most_variable={kept}: there are {len(among)} columns to choose from")
@@ -206,6 +207,14 @@ class Columns(Step, registered="columns"):
         if not names or self.columns is None or self.most_variable is not None or self.most_missing is not None:
             return ()
         return [names[number] for number in numbers_of(self.columns, names, len(names))]
+
+
+def numbers_in(source: RowSource, columns: Sequence[Any]) -> list[int]:
+    """Numbers of columns of rows; as many, for a plan, where a step before has yet to learn what they are called."""
+    named = any(isinstance(one, str) for one in columns)
+    if named and isinstance(source, PlannedRows) and source.base is not None and not source.features:
+        return list(range(min(len(columns), source.width)))
+    return numbers_of(columns, source.features, source.width)
 
 
 def numbers_of(columns: Sequence[Any], names: Sequence[str], d: int) -> list[int]:

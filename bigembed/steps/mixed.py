@@ -12,7 +12,9 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.rows import RowBlock, RowSource
+from bigembed.rows.categories import unknown_category
 from bigembed.rows.passes import NAMED, Parts, reduce_rows
+from bigembed.rows.reader import columns_named
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count, Kind, is_number, one_of
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, summing_cost
@@ -38,6 +40,12 @@ class MixedModel:
     unknown: str
     missing: str
     weights: Array
+    names: Sequence[str] = ()
+    """Of the columns."""
+    instead: str = ""
+    """What ``unknown`` of the step could be where it is "error"."""
+    instead_of_missing: str = ""
+    """What ``missing`` could be."""
 
     def place(self, rows: Array, number: int, start: int) -> Array:
         """Return the category of each row by its place, −1 for one that is not known, −2 for none.
@@ -50,18 +58,21 @@ class MixedModel:
         place = np.minimum(np.searchsorted(known, column), max(0, len(known) - 1))
         found = np.where(gone, -2, np.where(known[place] == column, place, -1))
         if self.unknown == "error":
-            _refuse(found == -1, number, start, "hold a category that the fitted rows did not have", "unknown='mean'")
-        if self.missing == "error":
-            _refuse(found == -2, number, start, "hold no category (NaN)", "missing='mean'")
+            bad = np.flatnonzero(found == -1)
+            if len(bad):
+                name, what = columns_named([number], self.names), f"{column[bad[0]]:g}"
+                raise unknown_category(name, bad, start, len(rows), what, self.instead)
+        self.refuse_missing(found == -2, number, start, "hold no category (NaN)")
         return found
 
-
-def _refuse(wrong: Array, number: int, start: int, what: str, remedy: str) -> None:
-    if len(rows := np.flatnonzero(wrong)):
-        raise InputError(
-            f"column {number} (counted from 0): {len(rows)} of the rows {start}:{start + len(wrong)} {what}, the first "
-            f"are rows {(rows[:NAMED] + start).tolist()}. Leave them out, fill them, or take {remedy}"
-        )
+    def refuse_missing(self, wrong: Array, number: int, start: int, what: str) -> None:
+        """InputError, where values are refused that are missing; rows and column are named."""
+        if self.missing == "error" and len(rows := np.flatnonzero(wrong)):
+            raise InputError(
+                f"{columns_named([number], self.names)}: {len(rows)} of the rows {start}:{start + len(wrong)} {what}, "
+                f"the first are rows {(rows[:NAMED] + start).tolist()}. Leave them out, fill them, or fit with "
+                f"missing={self.instead_of_missing!r}"
+            )
 
 
 def weighted_indicators(rows: Array, model: MixedModel, start: int = 0) -> Array:
@@ -78,8 +89,7 @@ def weighted_indicators(rows: Array, model: MixedModel, start: int = 0) -> Array
     for number, known in enumerate(model.categories):
         if known is None:
             column = (rows[:, number].astype(np.float64) - model.mean[number]) / model.scale[number]
-            if model.missing == "error":
-                _refuse(np.isnan(column), number, start, "miss a number (NaN)", "missing='mean'")
+            model.refuse_missing(np.isnan(column), number, start, "miss a number (NaN)")
             parts.append(np.where(np.isnan(column), 0.0, column)[:, None])
             continue
         place, shares = model.place(rows, number, start), model.shares[number]
@@ -107,8 +117,7 @@ def gower_columns(rows: Array, model: MixedModel, start: int = 0) -> Array:
             extent = model.high[number] - model.low[number]
             column = (rows[:, number].astype(np.float64) - model.low[number]) / (extent if extent > 0 else 1.0)
             gone, middle = np.isnan(column), 0.5
-            if model.missing == "error":
-                _refuse(gone, number, start, "miss a number (NaN)", "missing='ignore'")
+            model.refuse_missing(gone, number, start, "miss a number (NaN)")
         else:
             place = model.place(rows, number, start)
             column, gone, middle = np.where(place == -1, len(known), place).astype(np.float64), place == -2, 0.0
@@ -164,6 +173,8 @@ class MixedStep(OneHotEncoder):
 
     unknown: Any
     missing: Any
+    instead: ClassVar = "mean"
+    instead_of_missing: ClassVar = "mean"
 
     def dense_only(self) -> str:
         return "columns of numbers and categories are those of dense rows, and these are sparse: leave the step out"
@@ -189,7 +200,9 @@ class MixedStep(OneHotEncoder):
         categories = [known.get(number) for number in range(d)]
         shares = [None if one is None else _share(next(counts)) for one in categories]
         numbers = each["mean"], each["scale"], each["low"], each["high"]
-        return MixedModel(categories, shares, *numbers, self.unknown, self.missing, self._weights(d))
+        asked = self.unknown, self.missing, self._weights(d)
+        said = tuple(getattr(self, "feature_names_in_", ())), self.instead, self.instead_of_missing
+        return MixedModel(categories, shares, *numbers, *asked, *said)
 
     def _weights(self, d: int) -> Array:
         return np.ones(d)
@@ -216,7 +229,7 @@ def run_ranges(context: Context, source: RowSource) -> dict[str, Any]:
     found = reduce_rows(source, ranges_block, context.exchange, combine=merge_ranges, categories=categories)
     empty = np.flatnonzero(found["count"] == 0)
     if len(empty):
-        raise InputError(f"columns {empty[:NAMED].tolist()} (counted from 0) hold no value at all. Leave them out")
+        raise InputError(f"{columns_named(empty.tolist(), source.features)}: no value at all. Leave them out")
     variance = found["scatter"] / found["count"]
     scale = np.where(variance > 0, np.sqrt(variance), 1.0)
     for name in ("mean", "low", "high", "count", "each"):
@@ -392,6 +405,8 @@ class GowerEncoder(MixedStep, registered="gower"):
     """
 
     mapped_by: ClassVar = ("missing", "weights")
+    instead: ClassVar = "other"
+    instead_of_missing: ClassVar = "ignore"
 
     columns: Annotated[Any, Kind(NAMES, are_names)] | None = None
     _: KW_ONLY

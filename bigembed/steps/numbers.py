@@ -14,8 +14,10 @@ from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.derived import MappedSource
 from bigembed.rows.row_maps import clipped, log1p_block, normalized, sizes_of
 from bigembed.runtime.blocks import Array
-from bigembed.runtime.parameters import Finite, Positive, Requirements, is_number, one_of
+from bigembed.runtime.parameters import Finite, Kind, Positive, Requirements, is_number, one_of
 from bigembed.stages import Run, Stage
+from bigembed.steps.columns import NAMES, are_names
+from bigembed.steps.some_columns import ColumnStep
 from bigembed.store.arrays import read_array
 
 # ------------------------------------------------------------------------------------------------------------ clip
@@ -23,7 +25,7 @@ from bigembed.store.arrays import read_array
 
 
 @dataclass(eq=False, repr=False)
-class Clip(FixedStep, registered="clip"):
+class Clip(ColumnStep, FixedStep, registered="clip"):
     """Clip numbers below ``low`` to ``low``, and numbers above ``high`` to ``high``: x ↦ min(max(x, low), high).
 
     After ``standardize``, ``high = 10`` is what single-cell work calls the largest value of scaled expression
@@ -33,6 +35,9 @@ class Clip(FixedStep, registered="clip"):
     ----------
     low, high : float or None
         The bounds, low < high. At least one of them is given; None does not bound.
+    columns : list of str, list of int, or None
+        The columns that are clipped: their names, where the rows come with names, or their numbers, from 0 on. The
+        others pass as they are, NaN among them. None takes all.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
     persist : "store" or None
@@ -60,7 +65,7 @@ class Clip(FixedStep, registered="clip"):
     Raises
     ------
     InputError
-        If parameters are out of range.
+        If columns are not there (the nearest name that is there is given), or parameters are out of range.
 
     Notes
     -----
@@ -76,11 +81,14 @@ class Clip(FixedStep, registered="clip"):
     >>> import numpy as np
     >>> Clip(low=-1, high=1).fit_transform(np.array([[-3.0, 0.5], [2.0, 1.0]])).tolist()
     [[-1.0, 0.5], [1.0, 1.0]]
+    >>> Clip(high=1, columns=[0]).fit_transform(np.array([[3.0, 3.0]])).tolist()
+    [[1.0, 3.0]]
     """
 
     _: KW_ONLY
     low: Finite | None = None
     high: Finite | None = None
+    columns: Annotated[Any, Kind(NAMES, are_names)] | None = None
 
     def _require(self, need: Requirements) -> None:
         need(self.low is not None or self.high is not None, "low", "a number, or high must be one")
@@ -92,14 +100,14 @@ class Clip(FixedStep, registered="clip"):
             return ""
         return "with 0 outside its bounds it would make numbers of all zeros of sparse rows: take low ≤ 0 ≤ high"
 
-    def _given(self) -> dict[str, Any]:
+    def _given(self, source: RowSource) -> dict[str, Any]:
         low, high = (None if one is None else float(one) for one in (self.low, self.high))
-        return {"low": low, "high": high}
+        return {"low": low, "high": high, **self._asked(source)}
 
     def _block(self, run: Run) -> tuple[Any, Any]:
         asked = run.parameters(self.learned)
         low, high = asked["low"], asked["high"]
-        return clipped, (-inf if low is None else low, inf if high is None else high)
+        return clipped, (-inf if low is None else low, inf if high is None else high, self._mask(run))
 
 
 # ----------------------------------------------------------------------------------------------------------- log1p
@@ -107,13 +115,16 @@ class Clip(FixedStep, registered="clip"):
 
 
 @dataclass(eq=False, repr=False)
-class Log1p(FixedStep, registered="log1p"):
+class Log1p(ColumnStep, FixedStep, registered="log1p"):
     """Take log(1 + x) of every number: counts over orders of magnitude become comparable, and 0 stays 0.
 
     The usual second step with single-cell counts, after ``normalize`` (Wolf, Angerer & Theis 2018).
 
     Parameters
     ----------
+    columns : list of str, list of int, or None
+        The columns to take logarithms of: their names, where the rows come with names, or their numbers, from 0 on. The
+        others pass as they are, NaN among them. None takes all.
     workdir : path or None
         Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
     persist : "store" or None
@@ -141,7 +152,8 @@ class Log1p(FixedStep, registered="log1p"):
     Raises
     ------
     InputError
-        If there are numbers ≤ −1 (rows are named), when the rows are read.
+        If there are numbers ≤ −1 (rows and columns are named), when the rows are read, or columns are not there (the
+        nearest name that is there is given).
 
     Notes
     -----
@@ -160,9 +172,13 @@ class Log1p(FixedStep, registered="log1p"):
     """
 
     _: KW_ONLY
+    columns: Annotated[Any, Kind(NAMES, are_names)] | None = None
+
+    def _given(self, source: RowSource) -> dict[str, Any]:
+        return self._asked(source)
 
     def _block(self, run: Run) -> tuple[Any, Any]:
-        return log1p_block, None
+        return log1p_block, (self._mask(run), tuple(getattr(self, "feature_names_in_", ())))
 
     def _extension(self, run: Run) -> extension.Extension:
         return replace(super()._extension(run), numbered=True)

@@ -14,11 +14,12 @@ from bigembed.estimator.extension import Extension
 from bigembed.estimator.rowwise import Step
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import checked_shape, infinite, map_row_blocks, refuse
+from bigembed.rows.reader import columns_named
 from bigembed.rows.row_maps import indicators
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Count, Kind, one_of
 from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, summing_cost
-from bigembed.steps.columns import NAMES, are_names, numbers_of
+from bigembed.steps.columns import NAMES, are_names, numbers_in
 from bigembed.store.arrays import read_array, write_array
 
 STAYS = -1
@@ -94,6 +95,8 @@ class OneHotEncoder(Step, registered="one_hot"):
     learned: ClassVar = "categories"
     of_columns: ClassVar = False
     takes_nan: ClassVar = True
+    instead: ClassVar = "zeros"
+    """What ``unknown`` can be where new rows with other categories are not to be refused."""
 
     columns: Annotated[Any, Kind(NAMES, are_names)] | None = None
     _: KW_ONLY
@@ -104,8 +107,7 @@ class OneHotEncoder(Step, registered="one_hot"):
         return "categories are in columns of dense rows, and these are sparse: leave the step out"
 
     def _numbers(self, source: RowSource) -> list[int]:
-        d = source.width
-        return list(range(d)) if self.columns is None else sorted(numbers_of(self.columns, source.features, d))
+        return list(range(source.width)) if self.columns is None else sorted(numbers_in(source, self.columns))
 
     def width(self, source: RowSource) -> int:
         """Count the columns that come out at the most."""
@@ -146,7 +148,8 @@ class OneHotEncoder(Step, registered="one_hot"):
     def _block(self, run: Run) -> tuple[Any, Any]:
         known = encoded_of(run)
         each = [known.get(number) for number in range(run.results("categories")["d"])]
-        return indicators, (each, self.unknown == "error")
+        names = tuple(getattr(self, "feature_names_in_", ()))
+        return indicators, (each, self.unknown == "error", names, self.instead)
 
     def _extension(self, run: Run) -> Extension:
         return replace(super()._extension(run), missing="taken", numbered=True)
@@ -177,16 +180,16 @@ def categories_of_block(block: RowBlock, *, columns: Sequence[int], most: int) -
     return {"known": known, "wrong": {**wrong, "nan": 0} if wrong.get("infinite") else {}}
 
 
-def _refuse(name: str, values: Array, texts: Sequence[str], most: int) -> None:
+def _refuse(column: str, values: Array, texts: Sequence[str], most: int) -> None:
     """InputError unless these can be the categories of a column."""
     if len(values) > most:
         raise InputError(
-            f"column {name} has more than most={most} categories. Raise most, or leave the column out: each category "
+            f"{column} has more than most={most} categories. Raise most, or leave the column out: each category "
             "becomes a column"
         )
     if texts and not np.isin(values, np.arange(len(texts))).all():
         raise InputError(
-            f"column {name} does not hold its categories any more: the steps before have changed its numbers. Put "
+            f"{column} does not hold its categories any more: the steps before have changed its numbers. Put "
             "one_hot before them"
         )
 
@@ -195,10 +198,6 @@ def _texts(source: RowSource, number: int) -> Sequence[str]:
     """The texts of a column of categories; none where it holds numbers."""
     names = source.features
     return source.categories.get(names[number], ()) if names else ()
-
-
-def _name(source: RowSource, number: int) -> str:
-    return source.features[number] if source.features else f"{number} (counted from 0)"
 
 
 def _encoded(name: str, categories: Sequence[Any] | None) -> list[str]:
@@ -217,7 +216,7 @@ def run_categories(
     refuse([part["wrong"] for part in found], source)
     known = [np.unique(np.concatenate(parts)) for parts in zip(*(part["known"] for part in found), strict=True)]
     for number, values, names in zip(numbers, known, texts, strict=True):
-        _refuse(_name(source, number), values, names, most)
+        _refuse(columns_named([number], source.features), values, names, most)
     counts = np.full(d, STAYS)
     counts[numbers] = [len(values) for values in known]
     write_array(context.path("counts"), counts)

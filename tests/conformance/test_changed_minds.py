@@ -19,6 +19,7 @@ import dask
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 
 import bigembed as be
 from bigembed.errors import BigembedError, UndeclaredInputError
@@ -202,6 +203,22 @@ def test_other_weights_and_labels_in_one_folder(method: str, tmp_path: Path) -> 
     first, wanted = coordinates(given, "run"), coordinates(changed, "fresh")
     assert first != wanted
     assert [coordinates(values, "run") for values in (changed, given)] == [wanted, first]
+
+
+@pytest.mark.parametrize("step", [be.Log1p(), be.Clip(high=1), be.StandardScaler(), be.RobustScaler()], ids=repr)
+def test_other_columns_of_a_step_in_one_folder(step: Any, tmp_path: Path) -> None:
+    X = np.random.default_rng(3).gamma(2.0, size=(N, 3))
+
+    def coordinates(columns: Any, folder: str) -> str:
+        steps = [clone(step).set_params(columns=columns), be.PCA(2, center=False)]
+        fitted = be.Pipeline(steps, workdir=str(tmp_path / folder)).fit(X)
+        write_output(fitted.method_)
+        return of(np.asarray(fitted.transform(X))) + of(np.asarray(fitted.embedding_))
+
+    asked = [None, [0], [1], [0, 1], [0]]
+    fresh = [coordinates(columns, f"fresh{number}") for number, columns in enumerate(asked)]
+    assert len({*fresh}) == 4
+    assert [coordinates(columns, "run") for columns in asked] == fresh
 
 
 # ------------------------------------------------------------------------------------ planted faults

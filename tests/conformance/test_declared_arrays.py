@@ -117,11 +117,13 @@ def test_graphs_of_double_precision_are_declared_so(name: str, tmp_path: Path, r
 
 STEPS = {
     "clip": be.Clip(low=0, high=4),
+    "clip, some columns": be.Clip(low=0, high=4, columns=[1]),
     "columns": be.Columns(columns=[0, 2]),
     "columns that have values": be.Columns(most_missing=0.5),
     "columns that vary": be.Columns(most_variable=3),
     "gower": be.GowerEncoder(columns=[0]),
     "log1p": be.Log1p(),
+    "log1p, some columns": be.Log1p(columns=[0, 1]),
     "missing, dropped": be.Missing(),
     "missing, filled": be.Missing(action="fill"),
     "mixed": be.MixedScaler(columns=[0, 1]),
@@ -129,7 +131,9 @@ STEPS = {
     "normalizer by totals": be.Normalizer(norm="total"),
     "one hot": be.OneHotEncoder(columns=[0]),
     "robust scaler": be.RobustScaler(),
+    "robust scaler, some columns": be.RobustScaler(columns=[2]),
     "standard scaler": be.StandardScaler(),
+    "standard scaler, some columns": be.StandardScaler(columns=[0, 2]),
 }
 
 

@@ -40,6 +40,30 @@ def test_set_params_after_fit_changes_nothing_that_was_fitted(name: str) -> None
     np.testing.assert_array_equal(changed.embedding_, fitted(name).embedding_)
 
 
+STEPS = [
+    be.Log1p(columns=[0]),
+    be.Clip(high=1, columns=[0]),
+    be.StandardScaler(columns=[0]),
+    be.RobustScaler(columns=[0]),
+]
+"""Steps of one column."""
+
+
+@pytest.mark.parametrize("step", STEPS, ids=repr)
+def test_other_columns_after_fit_change_nothing_that_was_fitted(step: Any) -> None:
+    rows = np.random.default_rng(0).gamma(2.0, size=(50, 3))
+    made = clone(step).fit(rows)
+    before, said = made.transform(rows), made.describe()
+    assert (before[:, 0] != rows[:, 0]).any()
+    np.testing.assert_array_equal(before[:, 1:], rows[:, 1:])
+    made.set_params(columns=[1, 2])
+    for one in (made, pickle.loads(pickle.dumps(made))):
+        np.testing.assert_array_equal(one.transform(rows), before)
+        assert one.describe() == said
+    np.testing.assert_array_equal(made.fit_transform(rows)[:, 0], rows[:, 0])
+    assert tokenize(clone(step)) != tokenize(clone(made))
+
+
 @pytest.mark.parametrize("name", by_default(EACH, only=WAYS))
 def test_dask_hashes_an_estimator_the_same_each_time(name: str) -> None:
     """And one number more in the rows gives another hash and other coordinates."""

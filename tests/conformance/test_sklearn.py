@@ -42,6 +42,12 @@ NAN = [
     ("gower", {}),
 ]
 """Steps that take NaN, and say so."""
+SOME_COLUMNS = [
+    ("clip", {"high": 1.0, "columns": [0]}),
+    ("robust_standardize", {"columns": [0]}),
+    ("standardize", {"columns": [0]}),
+]
+"""Steps that leave the other columns as they are (log1p does, too; the checks have numbers below −1)."""
 SAMPLE = ("diffusion_map", "pca")
 """Of which every check is made; of others those are slow that are a second form of one, rows or weights of another
 kind, or what another suite proves of every method."""
@@ -88,7 +94,7 @@ def checks() -> list[Any]:
     """All checks of all estimators. They need not inherit from BaseEstimator, of which scikit-learn warns."""
     default = [(name, TINY.get(name, {})) for name in sorted(REGISTRY)]
     found = []
-    for name, parameters in [*default, *OTHERS, *NAN]:
+    for name, parameters in [*default, *OTHERS, *NAN, *SOME_COLUMNS]:
         estimator = method_or_step(name)(**parameters)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -16,6 +16,9 @@ import bigembed as be
 from bigembed.errors import InputError, LocalizedWarning, MapWarning
 from bigembed.jobs.extend import extend
 from bigembed.jobs.run import run_job
+from bigembed.rows.formats import open_reader
+from bigembed.rows.reader import Choice
+from bigembed.store.arrays import read_array
 from tests.job_files import job_in
 from tests.some import a_few
 
@@ -103,6 +106,8 @@ def test_what_is_missing_or_unknown_says_nothing_or_is_refused() -> None:
         strict.transform(np.array([[40.0, 1.0, 30.0, 1.0], [40.0, 1.0, 30.0, 7.0]]))
     with pytest.raises(InputError, match=r"column 0 .*miss a number \(NaN\), the first are rows \[0\]"):
         strict.transform(np.array([[np.nan, 1.0, 30.0, 1.0]]))
+    with pytest.raises(InputError, match=r"column age: 1 of .*miss a number .*fit with missing='ignore'"):
+        be.GowerEncoder(missing="error").fit_transform(FRAME.assign(age=[np.nan, *FRAME.age[1:]]))
     with pytest.raises(InputError, match="no value at all"):
         be.MixedScaler(missing="mean").fit(np.full((4, 1), np.nan))
 
@@ -169,3 +174,93 @@ def test_a_table_with_text_and_holes_in_a_job(step: str, method: str, tmp_path: 
             tables.append([[float(one) for one in line] for line in list(csv.reader(file))[1:]])
     assert len(tables[0]) == N
     np.testing.assert_allclose(tables[0], tables[1], atol=1e-3)
+
+
+UNKNOWN = {
+    "one_hot": (be.OneHotEncoder, ["job", "sex"], "zeros"),
+    "mixed": (be.MixedScaler, list(FRAME), "mean"),
+    "gower": (be.GowerEncoder, list(FRAME), "other"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+@pytest.mark.parametrize(
+    ("step", "suffix"), [(step, suffix) for step in UNKNOWN for suffix in (".csv", ".parquet")], ids=str
+)
+def test_columns_of_text_are_categories_in_jobs_and_other_texts_are_said(
+    step: str, suffix: str, tmp_path: Path
+) -> None:
+    """As of a data frame; new rows with another text are refused by column and text, also as a data frame."""
+    kind, names, instead = UNKNOWN[step]
+    table = FRAME[names]
+    strange = table.assign(job=[*table.job[:4], "pilot", *table.job[5:]])
+
+    def written(frame: pd.DataFrame, name: str) -> Path:
+        path = tmp_path / f"{name}{suffix}"
+        _ = frame.to_csv(path, index=False) if suffix == ".csv" else frame.astype({"sex": "category"}).to_parquet(path)
+        return path
+
+    def run(more: str, path: str) -> np.ndarray:
+        source = f'path = "{written(table, "rows").name}"\n[[steps]]\nname = "{step}"\n{more}'
+        run_job(job_in(tmp_path, source=source, output=f'model = "{path}-model"', path=path))
+        return np.asarray(read_array(tmp_path / path / "coordinates"))
+
+    found = run("", "run.zarr")
+    expected = be.Pipeline([kind(), be.PCA(2)]).fit(table)
+    np.testing.assert_allclose(found, expected.embedding_, atol=1e-6)
+    if step != "one_hot":
+        np.testing.assert_array_equal(found, run('columns = ["sex", "job"]', "named.zarr"))
+        other = be.Pipeline([kind([3]), be.PCA(2)]).fit(CODED)  # (with jobs as numbers)
+        assert np.abs(np.abs(other.embedding_) - np.abs(found)).max() > 0.1
+    said = rf"column job: 1 of the rows 0:400 .* rows \[4\], with 'pilot'.*fitted with unknown='error'.*'{instead}'"
+    with pytest.raises(InputError, match=said):
+        extend(tmp_path / "run.zarr-model", written(strange, "strange"), tmp_path / "new.zarr")
+    for model in (expected, be.load(tmp_path / "run.zarr-model")):
+        with pytest.raises(InputError, match=said):
+            model.transform(strange)
+    run(f'unknown = "{instead}"', "lenient.zarr")
+    extend(tmp_path / "lenient.zarr-model", tmp_path / f"strange{suffix}", tmp_path / "new.zarr")
+    placed = read_array(tmp_path / "new.zarr")
+    np.testing.assert_allclose(np.delete(placed, 4, axis=0), np.delete(found, 4, axis=0), atol=1e-6)
+    assert np.abs(placed[4] - found[4]).max() > 0.01
+
+
+@pytest.mark.parametrize("step", UNKNOWN)
+def test_numbers_that_are_no_category_are_said_with_their_column(step: str) -> None:
+    kind, _, instead = UNKNOWN[step]
+    table = pd.DataFrame(CODED, columns=list(FRAME))
+    said = rf"the first are rows \[5\], with 7\. The model was fitted with unknown='error'.*'{instead}'"
+    for rows, column in ((table, "column sex"), (CODED, r"column 3 \(counted from 0\)")):
+        changed = np.where(np.arange(N)[:, None] * 4 + np.arange(4) == 5 * 4 + 3, 7.0, CODED)
+        strange = pd.DataFrame(changed, columns=list(FRAME)) if rows is table else changed
+        with pytest.raises(InputError, match=f"{column}: 1 of the rows 0:400 .*{said}"):
+            kind(CATEGORIES).fit(rows).transform(strange)
+
+
+def test_a_table_of_decimal_commas_has_its_columns_of_text(tmp_path: Path) -> None:
+    """Missing numbers make no text of a column, and one word does, wherever it stands."""
+    lines = ["age;kind;code", *(f"{row},5;{'oak' if row % 2 else 'ash'};{row % 3}" for row in range(300)), "NA;oak;x"]
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    found = open_reader(tmp_path / "rows.csv", Choice(text=True, missing=True))
+    assert found.categories == {"kind": ("ash", "oak"), "code": ("0", "1", "2", "x")}
+    assert open_reader(tmp_path / "rows.csv", Choice(text=True, columns=("age",))).categories == {}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_columns_of_text_pass_the_steps_of_some_columns(suffix: str, tmp_path: Path) -> None:
+    """Before and after them, in a job as in Python."""
+    path = tmp_path / f"rows{suffix}"
+    _ = FRAME.to_csv(path, index=False) if suffix == ".csv" else FRAME.to_parquet(path)
+    before = 'name = "log1p"\ncolumns = ["hours"]\n[[steps]]\nname = "mixed"'
+    after = 'name = "one_hot"\ncolumns = ["job", "sex"]\n[[steps]]\nname = "standardize"\ncolumns = ["age", "hours"]'
+    made = {
+        before: [be.Log1p(columns=["hours"]), be.MixedScaler()],
+        after: [be.OneHotEncoder(["job", "sex"]), be.StandardScaler(columns=["age", "hours"])],
+    }
+    found = []
+    for number, (steps, same) in enumerate(made.items()):
+        run_job(job_in(tmp_path, source=f'path = "{path.name}"\n[[steps]]\n{steps}', path=f"run{number}.zarr"))
+        found.append(read_array(tmp_path / f"run{number}.zarr" / "coordinates"))
+        expected = be.Pipeline([*same, be.PCA(2)]).fit(FRAME).embedding_
+        np.testing.assert_allclose(found[-1], expected, atol=1e-6)
+    assert np.abs(np.abs(found[0]) - np.abs(found[1])).max() > 0.1

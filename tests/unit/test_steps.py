@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -97,8 +98,21 @@ WRONG = {
         lambda: be.Missing(zeros=True).fit(np.zeros((9, 2))),
         "no row is left: each of 9 rows",
     ),
+    "unknown name": (lambda: be.Log1p(columns=["a"]).fit(ROWS), "no names of columns: give numbers, 0 to 6"),
+    "no such number": (lambda: be.RobustScaler(columns=[9]).fit(ROWS), "no columns 9; there are 7 columns"),
+    "twice": (lambda: be.Clip(high=1, columns=[1, 1]).fit(ROWS), "columns=.*each once"),
+    "twice, from the end": (lambda: be.Clip(high=1, columns=[6, -1]).fit(ROWS), "6, -1: some of them are the same"),
+    "near": (lambda: be.Clip(high=1, columns=["revenu"]).fit(PAY), "'revenu'; did you mean 'revenue'"),
+    "NaN in the column": (
+        lambda: be.StandardScaler(columns=[0]).fit(HOLES),
+        rf"contains NaN: {np.isnan(HOLES[:, 0]).sum()} of 3000 rows",
+    ),
     "NaN": (lambda: be.StandardScaler().fit(HOLES), "contains NaN: [0-9]+ of 3000 rows.*'missing'"),
 }
+
+
+def _clip(table: Any) -> Any:
+    return table.clip(20, 45)
 
 
 GIVEN: dict[str, dict[str, Any]] = {
@@ -232,6 +246,125 @@ class TestSteps:
             np.testing.assert_array_equal(read_array(run.path("coordinates", "embedding")), whole)
         else:
             np.testing.assert_array_equal(whole, rows)  # (rows are left out as they are read)
+
+
+PAY_RANDOM = np.random.default_rng(11)
+PAY = pd.DataFrame(
+    {
+        "age": PAY_RANDOM.normal(40, 10, N),
+        "revenue": PAY_RANDOM.lognormal(5, 2, N),
+        "hours": PAY_RANDOM.normal(30, 5, N),
+        "cost": PAY_RANDOM.lognormal(3, 1, N),
+    }
+)
+SOME: dict[str, tuple[Any, Any, list[str]]] = {
+    "log1p": (be.Log1p, preprocessing.FunctionTransformer(np.log1p), ["revenue"]),
+    "clip": (partial(be.Clip, low=20, high=45), preprocessing.FunctionTransformer(_clip), ["hours", "age"]),
+    "standardize": (be.StandardScaler, preprocessing.StandardScaler(), ["cost", "age"]),
+    "standardize, no mean": (
+        partial(be.StandardScaler, with_mean=False),
+        preprocessing.StandardScaler(with_mean=False),
+        ["age"],
+    ),
+    "robust": (be.RobustScaler, preprocessing.RobustScaler(), ["revenue", "cost"]),
+}
+
+
+def by_scikit_learn(peer: Any, table: pd.DataFrame, columns: list[str]) -> np.ndarray:
+    """The table with these columns as scikit-learn's transformer makes them, each in its place."""
+    parts = make_column_transformer((peer, columns), remainder="passthrough", verbose_feature_names_out=False)
+    found = parts.set_output(transform="pandas").fit_transform(table)
+    return found[list(table.columns)].to_numpy(float)
+
+
+class TestSomeColumns:
+    """Steps of some of the columns, against scikit-learn's ColumnTransformer: the others pass, whatever they hold."""
+
+    @pytest.mark.parametrize("name", SOME)
+    def test_column_transformer_makes_the_same(self, name: str, tmp_path: Path) -> None:
+        kind, peer, columns = SOME[name]
+        table = PAY.copy()
+        others = [one for one in PAY if one not in columns]
+        table.loc[[3, 77], others] = np.nan
+        expected = by_scikit_learn(peer, table, columns)
+        fitted = kind(columns=columns).fit(table)
+        found = fitted.transform(table)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+        numbers = [list(PAY).index(one) for one in others]
+        np.testing.assert_array_equal(found[:, numbers], table.to_numpy()[:, numbers])
+        assert np.abs(kind().fit_transform(PAY) - kind(columns=columns).fit_transform(PAY)).max() > 1
+        assert fitted.get_feature_names_out().tolist() == list(PAY)
+        assert fitted.describe() == f"{len(columns)} of 4 columns: {', '.join(columns)}"
+        by_number = kind(columns=[list(PAY).index(one) for one in columns])
+        np.testing.assert_array_equal(by_number.fit_transform(table.to_numpy()), found)
+        np.save(tmp_path / "rows.npy", table)
+        np.testing.assert_array_equal(by_number.fit(tmp_path / "rows.npy").embedding_.compute(), found)
+        by_number.save(tmp_path / "model")
+        np.testing.assert_array_equal(be.load(tmp_path / "model").transform(table.to_numpy()), found)
+        narrow = PAY.to_numpy("f4")
+        assert by_number.fit_transform(narrow).dtype == np.float32
+        np.testing.assert_array_equal(by_number.fit_transform(narrow)[:, numbers], narrow[:, numbers])
+
+    def test_what_is_learned_is_that_of_the_column_alone(self) -> None:
+        some, all_of_them = be.StandardScaler(columns=[1]).fit(ROWS), be.StandardScaler().fit(ROWS)
+        assert (some.mean_[1], some.var_[1], some.scale_[1]) == tuple(
+            one[1] for one in (all_of_them.mean_, all_of_them.var_, all_of_them.scale_)
+        )
+        assert some.mean_[[0, 2]].tolist() + some.scale_[[0, 2]].tolist() == [0, 0, 1, 1]
+
+    @pytest.mark.parametrize(
+        "step",
+        [be.Log1p(columns=[7, 2]), be.Clip(high=1, columns=[7]), be.StandardScaler(with_mean=False, columns=[7])],
+    )
+    def test_of_sparse_rows_the_same_stays_sparse(self, step: Any) -> None:
+        found = step.fit_transform(SPARSE_HOLES)
+        assert sparse.issparse(found)
+        assert found.nnz == SPARSE_HOLES.nnz
+        np.testing.assert_allclose(found.toarray(), step.fit_transform(SPARSE_HOLES.toarray()), rtol=1e-6)
+        before, after = (np.nan_to_num(rows.toarray(), nan=-9) for rows in (SPARSE_HOLES, found))
+        assert np.flatnonzero((before != after).any(axis=0)).tolist() == sorted(step.columns)
+
+    def test_a_job_that_changes_the_columns_computes_what_follows(self, tmp_path: Path) -> None:
+        """Each time the map of a job of its own; new rows go through the same columns."""
+        PAY.to_csv(tmp_path / "pay.csv", index=False)
+
+        def run(columns: str, path: str) -> Any:
+            steps = f'[[steps]]\nname = "log1p"\ncolumns = {columns}\n[[steps]]\nname = "robust_standardize"'
+            steps += f"\ncolumns = {columns}"
+            job = job_in(tmp_path, source='path = "pay.csv"', more=steps, path=path, output=f'model = "{path}-model"')
+            run_job(job)
+            return read_array(tmp_path / path / "coordinates")
+
+        first = run('["revenue"]', "run.zarr")
+        other = run('["cost", "revenue"]', "run.zarr")
+        assert np.abs(first - other).max() > 1
+        np.testing.assert_array_equal(other, run('["cost", "revenue"]', "fresh.zarr"))
+        np.testing.assert_array_equal(first, run('["revenue"]', "run.zarr"))
+        logarithms = pd.DataFrame(by_scikit_learn(SOME["log1p"][1], PAY, ["revenue"]), columns=list(PAY))
+        scaled = by_scikit_learn(SOME["robust"][1], logarithms, ["revenue"])
+        same(first, be.PCA(2).fit_transform(scaled), 1e-9)
+        extend(tmp_path / "run.zarr-model", tmp_path / "pay.csv", tmp_path / "new.zarr")
+        np.testing.assert_allclose(read_array(tmp_path / "new.zarr"), first, atol=1e-9)
+
+    def test_names_that_a_step_before_has_yet_to_learn(self) -> None:
+        """One-hot columns are known once it is fitted; what is not there is refused then."""
+        table = TABLE.drop(columns=["id", "town"])
+        steps = [be.OneHotEncoder(["kind"]), be.StandardScaler(columns=["width"]), be.Columns(["width", "kind_oak"])]
+        found = be.Pipeline([*steps, be.PCA(2, whiten=False)]).fit(table)
+        expected = np.column_stack([(TABLE.width - TABLE.width.mean()) / TABLE.width.std(ddof=0), TABLE.kind == "oak"])
+        same(np.abs(found.embedding_), np.abs(be.PCA(2).fit_transform(expected)), 1e-9)
+        assert found.certificate_["steps"]["2 standardize"] == "1 of 5 columns: width"
+        with pytest.raises(InputError, match="'widht'; did you mean 'width'"):
+            be.Pipeline([steps[0], be.Clip(high=1, columns=["widht"]), be.PCA(2)]).fit(table)
+
+    def test_log1p_names_the_columns(self) -> None:
+        table = PAY.assign(hours=-30.0)
+        np.testing.assert_array_equal(be.Log1p(columns=["revenue"]).fit_transform(table)[:, 2], table.hours)
+        with pytest.raises(InputError, match=r"in column hours, the first are rows \[0, 1, 2, 3, 4\], with -30"):
+            be.Log1p().fit_transform(table)
+        for rows in (table.to_numpy(), sparse.csr_array(table.to_numpy())):
+            with pytest.raises(InputError, match=r"in column 2 \(counted from 0\), the first are rows"):
+                be.Log1p(columns=[1, 2]).fit_transform(rows)
 
 
 ONE_HOT_RANDOM = np.random.default_rng(7)

@@ -18,6 +18,7 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 
 from bigembed.errors import InputError, needed
+from bigembed.rows import categories as coded
 from bigembed.rows import reader
 from bigembed.rows.formats.quotes import Quotes, line_of, records
 from bigembed.rows.formats.tables import FORMULA, batch_rows_of
@@ -84,10 +85,12 @@ class DelimitedReader:
     row_ids: None = None
     missing: bool = False
     """Whether empty cells come as NaN; they are refused otherwise."""
-    categories: reader.Categories = field(default_factory=dict, repr=False)
+    categories: coded.Categories = field(default_factory=dict, repr=False)
     """Columns of categories, which come as their places among these texts."""
     words: tuple[str, ...] = ()
     """Columns of :data:`WORDS`, which come as 1 and 0."""
+    strict: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Those of them in which other texts are refused: see :class:`~bigembed.rows.reader.Choice`."""
     loading: ClassVar[int] = reader.ARROW
 
     @property
@@ -107,7 +110,8 @@ class DelimitedReader:
 
     def vector(self, name: str) -> DelimitedReader:
         """One column as text, as it stands there (see :func:`unguarded`)."""
-        return replace(self, columns=(name,), shape=self.shape[:1], dtype=reader.TEXT, missing=False, categories={})
+        known: dict[str, Any] = {"categories": {}, "strict": {}}
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=reader.TEXT, missing=False, **known)
 
     def as_numbers(self) -> DelimitedReader:
         """The same columns as numbers."""
@@ -131,6 +135,7 @@ class DelimitedReader:
                 part = batch.slice(low, high - low)
                 if not self.missing and any(column.null_count for column in part.columns):
                     raise reader.missing_values(self._numbered(), len(self.shape) == 1)
+                coded.refuse_unknown(part, self.categories, self.strict, first + low, f"{self.path}: ")
                 rows = batch_rows_of(part, self.columns, self.dtype, self.categories)
                 if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= reader.EXACT).any():
                     self._refuse_rounded()
@@ -138,6 +143,12 @@ class DelimitedReader:
                 yield rows if len(self.shape) == 2 else unguarded(rows[:, 0])
             if first + batch.num_rows >= stop:
                 return
+
+    def columns_of_text(self) -> list[str]:
+        """The columns that do not hold numbers alone: one pass over the file."""
+        numbers = ("null", "bool", *reader.FLOATS, *reader.INTEGERS)
+        found = {one.name for batch in self.batches("") for one in batch.schema if str(one.type) not in numbers}
+        return [name for name in self.columns if name in found]
 
     def _refuse_rounded(self) -> None:
         """InputError where the text of a number is a whole one that float64 would round."""
@@ -160,7 +171,8 @@ class DelimitedReader:
             first += batch.num_rows
 
     def batches(self, kind: str) -> Iterator[Any]:
-        """The columns as Arrow batches of one type; InputError where the text cannot be read as such."""
+        """The columns as Arrow batches of one type, or of what each holds if none is given; InputError where the text
+        cannot be read as such."""
         arrow, text = _pyarrow(), _pyarrow("csv")
         kinds = dict.fromkeys(self.words, "bool_") if kind != "string" else {}
         kinds |= dict.fromkeys(self.categories, "string")
@@ -168,7 +180,7 @@ class DelimitedReader:
             "parse_options": text.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             "convert_options": text.ConvertOptions(
                 include_columns=list(self.columns),
-                column_types={name: getattr(arrow, kinds.get(name, kind))() for name in self.columns},
+                column_types={name: getattr(arrow, kinds.get(name, kind))() for name in self.columns if kind},
                 true_values=TRUE,
                 false_values=FALSE,
                 strings_can_be_null=self.dtype != reader.TEXT,
@@ -240,11 +252,19 @@ def open_delimited(path: AnyPath, choice: reader.Choice) -> DelimitedReader:
     _refuse_names(path, there, [*chosen, *choice.aligned] if chosen else there)
     wanted = choice.of_table(path, dict.fromkeys(there, ""))
     names = {name or f"column {number}": "" for number, name in enumerate(there)}
-    coded = reader.wanted_categories(choice.categories, wanted)
     opened = DelimitedReader(
-        str(path), separator, decimal, head, wanted, names, missing=choice.missing, categories=coded
+        str(path),
+        separator,
+        decimal,
+        head,
+        wanted,
+        names,
+        missing=choice.missing,
+        strict=dict(choice.strict),
     )
-    todo, rows = tuple(name for name, texts in coded.items() if not texts), 0
+    known = coded.wanted_categories(choice.categories, wanted, opened.columns_of_text() if choice.text else ())
+    opened = replace(opened, categories=known)
+    todo, rows = tuple(name for name, texts in known.items() if not texts), 0
 
     def counted() -> Iterator[Any]:
         nonlocal rows
@@ -252,8 +272,8 @@ def open_delimited(path: AnyPath, choice: reader.Choice) -> DelimitedReader:
             rows += batch.num_rows
             yield batch
 
-    found = reader.texts_of(path, counted(), todo)
-    return replace(opened, shape=(rows, len(wanted)), categories={**coded, **found}).as_numbers()
+    found = coded.texts_of(path, counted(), todo)
+    return replace(opened, shape=(rows, len(wanted)), categories={**known, **found}).as_numbers()
 
 
 @contextmanager

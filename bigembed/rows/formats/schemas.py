@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, needed
+from bigembed.rows import categories as coded
 from bigembed.rows import reader
 from bigembed.store import AnyPath
 
@@ -81,10 +82,10 @@ def _common(types: Iterable[Any]) -> Any:
     numbers = [dtype for kind in present if (dtype := dtype_of(kind)) is not None]
     if len(numbers) == len(present):
         return library("").from_numpy_dtype(np.result_type(*numbers))
-    return library("").string() if all(map(_is_text, present)) else None
+    return library("").string() if all(map(is_text, present)) else None
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
     """Whether a type of Arrow is of text, or of categories that are."""
     return str(getattr(kind, "value_type", kind)) in ("string", "large_string") and not reader.is_list(kind)
 
@@ -103,7 +104,7 @@ def require_same_names(schemas: Schemas) -> None:
 
 
 def rows_dtype(
-    schemas: Schemas, kinds: Mapping[str, Any], names: Sequence[str], categories: reader.Categories
+    schemas: Schemas, kinds: Mapping[str, Any], names: Sequence[str], categories: coded.Categories
 ) -> np.dtype[Any]:
     """The dtype of rows of these columns; InputError for columns that are not numbers, or stand there twice."""
     path = schemas[0][0]
@@ -111,8 +112,7 @@ def rows_dtype(
     if twice := sorted(name for name in chosen if max(chosen[name], *(one[name] for one in there)) > 1):
         raise InputError(f"{path}: the columns {', '.join(twice)} stand there, or were chosen, more than once")
     inner = {name: kinds[name].value_type if reader.is_list(kinds[name]) else kinds[name] for name in names}
-    coded = np.dtype(np.int32)
-    found = {name: coded if name in categories else dtype_of(kind) for name, kind in inner.items()}
+    found = {name: np.dtype(np.int32) if name in categories else dtype_of(kind) for name, kind in inner.items()}
     dtypes = [dtype for dtype in found.values() if dtype is not None]
     if len(dtypes) < len(found):
         wrong = [name for name, dtype in found.items() if dtype is None]

@@ -15,9 +15,11 @@ import numpy as np
 
 from bigembed.errors import ExistingOutputError, InputError, needed
 from bigembed.rows import RowSource, as_worked, reader
+from bigembed.rows import categories as coded
 from bigembed.rows.formats.schemas import (
     LISTS,
     expanded,
+    is_text,
     library,
     list_widths,
     merged,
@@ -61,8 +63,10 @@ class ParquetReader:
     row_ids: None = None
     missing: bool = False
     """Whether nulls come as NaN; they are refused otherwise."""
-    categories: reader.Categories = field(default_factory=dict, repr=False)
+    categories: coded.Categories = field(default_factory=dict, repr=False)
     """Columns of categories, which come as their places among these texts."""
+    strict: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Those of them in which other texts are refused: see :class:`~bigembed.rows.reader.Choice`."""
     lists: Mapping[str, int] = field(default_factory=dict)
     """Columns of lists, with how many numbers each has."""
     wrong: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -79,7 +83,7 @@ class ParquetReader:
         if name in self.wrong:
             raise InputError(self.wrong[name])
         kind = vector_dtype(self.names[name])
-        known: dict[str, Any] = {"categories": {}, "lists": {}}
+        known: dict[str, Any] = {"categories": {}, "strict": {}, "lists": {}}
         return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, missing=False, **known)
 
     def as_numbers(self) -> ParquetReader:
@@ -91,6 +95,7 @@ class ParquetReader:
         for file, first, batch in self._batches(start, stop):
             if not self.missing and any(map(reader.any_missing, batch.columns)):
                 raise reader.missing_values(self._batches(0, self.shape[0]), len(self.shape) == 1)
+            coded.refuse_unknown(batch, self.categories, self.strict, first, f"{file}: ")
             for name, width in self.lists.items():
                 _require_lengths(batch.column(name), width, f"{file}: column {name}", first)
             rows = batch_rows_of(batch, self.columns, self.dtype, self.categories, self.lists)
@@ -116,7 +121,7 @@ def batch_rows_of(
     batch: Any,
     columns: Sequence[str],
     dtype: np.dtype[Any],
-    categories: reader.Categories | None = None,
+    categories: coded.Categories | None = None,
     lists: Mapping[str, int] | None = None,
 ) -> Array:
     """Columns of a batch of Arrow as rows; what is missing is NaN, of categories their places among the texts, of
@@ -135,10 +140,10 @@ def batch_rows_of(
     return out
 
 
-def _column_rows(column: Any, name: str, dtype: np.dtype[Any], categories: reader.Categories) -> Array:
+def _column_rows(column: Any, name: str, dtype: np.dtype[Any], categories: coded.Categories) -> Array:
     """A column of Arrow in the dtype of the rows."""
     if name in categories:
-        return reader.codes_of(column, categories[name])
+        return coded.codes_of(column, categories[name])
     if dtype == reader.TEXT:
         return reader.as_text(reader.values_of(_as_text(name, column)))
     values = reader.values_of(column)
@@ -198,17 +203,18 @@ def open_parquet(paths: Sequence[AnyPath], choice: reader.Choice) -> ParquetRead
         require_same_names(schemas)
     if said := [wrong[name] for name in wanted if name in wrong]:
         raise InputError(reader.listed(said))
-    categories = reader.wanted_categories(choice.categories, wanted)
+    text = [name for name, kind in kinds.items() if is_text(kind)] if choice.text else ()
+    categories = coded.wanted_categories(choice.categories, wanted, text)
     dtype = rows_dtype(schemas, kinds, wanted, categories)
     lists = list_widths(paths[0], kinds, wanted)
     dtype = nan_dtype(dtype) if choice.missing else dtype
     shape = (total, len(expanded(wanted, lists)))
     files, grain = tuple(map(str, paths)), 4 * largest
-    known: dict[str, Any] = {"missing": choice.missing, "lists": lists, "wrong": wrong}
+    known: dict[str, Any] = {"missing": choice.missing, "lists": lists, "strict": dict(choice.strict), "wrong": wrong}
     found = ParquetReader(files, wanted, tuple(groups), shape, dtype, grain, there, **known)
     if todo := [name for name, texts in categories.items() if not texts]:
         batches = (batch for _, _, batch in replace(found, columns=tuple(todo), lists={})._batches(0, total))
-        categories = {**categories, **reader.texts_of(paths[0], batches, todo)}
+        categories = {**categories, **coded.texts_of(paths[0], batches, todo)}
     return replace(found, categories=categories)
 
 
