@@ -370,7 +370,7 @@ def _cost_of_drawn(source: RowSource) -> Cost:
     sample = drawn, source.width, source.work
     return Cost.of(
         reads=[rows_of(source, share)],
-        writes=kept_arrays(source),
+        writes=[] if source.sparse else kept_arrays(source),
         task=[*window_of(source), ArraySpec("drawn rows", *sample, times=3)],
         coordinator=[ArraySpec("drawn rows", *sample, times=6), ArraySpec("distances of pairs", pairs, times=8)],
         passes=share,
@@ -390,7 +390,8 @@ def run_judgement(context: Context, estimator: Any, source: RowSource, metric: A
     else:
         coordinates = arrays.read_rows(context.of("coordinates", "embedding"), numbers)
     rows = sample.rows.toarray() if is_sparse(sample.rows) else sample.rows
-    found = _figures(context, _in_memory(rows), _in_memory(coordinates), metric, SAMPLES, context.path(""))
+    kept = "" if source.sparse else context.path("")
+    found = _figures(context, _in_memory(rows), _in_memory(coordinates), metric, SAMPLES, kept)
     return {"map": found | ({"of": source.shape[0]} if len(numbers) < source.shape[0] else {})}
 
 
