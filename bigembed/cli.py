@@ -61,6 +61,31 @@ def ingest(
 
 @app.command()
 @grouped
+def append(
+    store: Annotated[str, typer.Argument(help="The Zarr array, as ingest wrote it.")],
+    new: Annotated[str, typer.Argument(help="The rows to append, in any format that ingest knows.")],
+    *,
+    selection: arguments.Selection,
+    printing: arguments.Printing,
+) -> None:
+    """Append the rows of a file to a Zarr array that grows.
+
+    Columns of a table are taken by their names. Readers see all of the rows or none.
+    """
+    with printing.console() as console:
+        from bigembed.jobs.watching.status import stoppable
+        from bigembed.rows.appending import append_file
+        from bigembed.runtime import using
+        from bigembed.runtime.executors import LocalPool
+
+        with stoppable(store), using(executor=LocalPool(), progress=console.progress):
+            added, n = append_file(store, new, selection.choice(False), selection.ids or "")
+        found = {"output": str(store), "appended": added, "n": n}
+        console.result(found, [f"{store}: {added:,} rows appended, {n:,} in all"])
+
+
+@app.command()
+@grouped
 def condense(
     source: Annotated[str, typer.Argument(help="Rows in any format that ingest knows, dense.")],
     out: Annotated[str, typer.Argument(help="The new folder of the cells, the input path of a job.")],

@@ -17,8 +17,8 @@ import numpy as np
 
 from bigembed.errors import InputError, MissingPathError
 from bigembed.rows import RowSource
+from bigembed.rows.as_stored import IDS, checked_store, ids_of, values_of
 from bigembed.rows.formats.copying import aligned_of, check_ids, vector_source
-from bigembed.rows.input import of_frame
 from bigembed.rows.opening import as_array, open_zarr
 from bigembed.rows.reader import columns_of, is_frame, listed
 from bigembed.runtime.blocks import Array, block_rows, bounds, is_scipy_sparse, map_blocks
@@ -26,15 +26,11 @@ from bigembed.runtime.parameters import declared
 from bigembed.store import AnyPath, PathLike, at, move_files, put, remove, stored
 from bigembed.store.arrays import cached, npy_rows, read_array, write_rows
 from bigembed.store.attributes import checksums
-from bigembed.store.attributes import columns_of as stored_columns
 from bigembed.store.files import read_json, write_json
 from bigembed.store.locks import hold
 from bigembed.store.metadata import sealed_checksums, with_seal, without_seal
 
 # --------------------------------------------------------------------------------------------------------- appending
-
-IDS = "ids"
-"""The name of the vector of ids that lies beside rows."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +105,9 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None, ids: Any
     first : int or None
         The number that the first of these rows gets, where the caller knows it. Rows that are there already, from a
         call that was killed after they had become visible, are then not appended again.
-    ids : array of shape (m,) or None
+    ids : array of shape (m,), str or None
         The ids of the rows, where those that are there have ids (``bigembed ingest --ids``): text or whole numbers, of
-        which none is there yet.
+        which none is there yet. Of a data frame also the name of the column that holds them.
 
     Returns
     -------
@@ -149,56 +145,16 @@ def append_rows(path: PathLike, rows: Any, *, first: int | None = None, ids: Any
     """
     if is_scipy_sparse(rows):
         raise InputError("append_rows: sparse rows cannot be appended. Append rows.toarray() to dense ones")
-    values = _values(path, rows)
-    aligned = aligned_of(at(path))
-    if others := [name for name in aligned if name != IDS]:
-        raise InputError(
-            f"{path}: {', '.join(others)} are aligned with its rows and would be too few; a store that grows "
-            "has only rows and ids. Ingest it without them"
-        )
-    if ids is None and IDS in aligned:
-        raise InputError(f"{path}: its rows have ids, so appended rows need them, too: append_rows(…, ids=…)")
-    if ids is not None and IDS not in aligned:
-        raise InputError(f"{path}: its rows have no ids. Append rows without them, or ingest it anew with --ids")
-    if not at(path).exists():
-        raise MissingPathError(f"{path}: no array to append to. Make it of the first rows: bigembed ingest ROWS {path}")
-    array = open_zarr(path)
-    if values.ndim != array.ndim or values.shape[1:] != array.shape[1:]:
-        raise InputError(f"{path}: holds rows of shape {array.shape[1:]}; rows of shape {values.shape[1:]} were given")
-    if not np.can_cast(values.dtype, array.dtype, "safe"):
-        raise InputError(f"{path}: holds {array.dtype}; rows of {values.dtype} would lose digits. Cast them first")
-    values = values.astype(array.dtype)
-    named = None if ids is None else _vector(ids, len(values))
+    if isinstance(ids, str) and is_frame(rows):
+        if ids not in (held := dict(columns_of(rows))):
+            raise InputError(f"ids: no column {ids!r}; there are {listed(map(str, held))}")
+        values, ids = values_of(path, rows, ids), held[ids]
+    else:
+        values = values_of(path, rows)
+    dtype = checked_store(path, values.shape[1:], values.dtype, ids is not None)
+    values = values.astype(dtype)
+    named = None if ids is None else ids_of(ids, len(values))
     return append_source(path, RowSource(values.shape, values.dtype, array=values), first=first, ids=named)
-
-
-def _values(path: PathLike, rows: Any) -> Array:
-    """Return rows as an array; the columns of a data frame in the order of those that are there, by their names."""
-    if not is_frame(rows):
-        return as_array(rows)
-    given, there = [str(name) for name, _ in columns_of(rows)], stored_columns(path)
-    if not there or not all(isinstance(name, str) for name, _ in columns_of(rows)):
-        return of_frame(rows)
-    missing, extra = [name for name in there if name not in given], [name for name in given if name not in there]
-    if missing or extra or len(given) != len(there):
-        said = "; ".join(
-            f"{what}: {listed(names)}" for what, names in (("missing", missing), ("extra", extra)) if names
-        )
-        raise InputError(
-            f"{path}: its columns have names, and those of the rows are others ({said or 'some of them twice'}). Give "
-            f"the columns {listed(there)}, in any order"
-        )
-    return of_frame(rows, there)
-
-
-def _vector(ids: Any, n: int) -> RowSource:
-    """Return ids as a source, one for each of n rows."""
-    found = np.asarray(ids)
-    if found.dtype == object:  # (of a column of a data frame)
-        found = np.asarray(found.tolist())
-    if found.shape != (n,):
-        raise InputError(f"ids have shape {found.shape}; one for each of the {n} rows is needed")
-    return RowSource((n,), found.dtype, array=found)
 
 
 def append_source(

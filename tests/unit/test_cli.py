@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -16,6 +17,7 @@ from bigembed.jobs.arguments import Auditing, Movement
 from bigembed.jobs.growth.audit import Limits
 from bigembed.jobs.growth.frames import MovementLimits
 from bigembed.jobs.watching.status import status_of
+from bigembed.store.arrays import read_array
 from bigembed.store.files import read_sealed, sealed, write_json
 from tests.unit.jobs.conftest import rows, small, write_job
 
@@ -111,6 +113,32 @@ def test_ingest(tmp_path, rows):
     assert done.exit_code == 0
     assert "3,000 rows of 6 numbers" in done.stdout
     assert bigembed("ingest", tmp_path / "rows.npy", tmp_path / "rows.zarr").exit_code == 2
+
+
+def test_append(tmp_path):
+    frame = pd.DataFrame(np.arange(30.0).reshape(10, 3), columns=["a", "b", "c"]).assign(name=list("klmnopqrst"))
+    frame.to_parquet(tmp_path / "first.parquet")
+    store = tmp_path / "store.zarr"
+    assert bigembed("append", store, tmp_path / "first.parquet").exit_code == 2
+    assert bigembed("ingest", tmp_path / "first.parquet", store, "--ids", "name").exit_code == 0
+    more = frame.assign(name=list("KLMNOPQRST"), a=frame.a + 100, other="text")
+    more[["other", "c", "name", "a", "b"]].to_csv(tmp_path / "night.csv", index=False)
+    done = bigembed("append", store, tmp_path / "night.csv", "--ids", "name")
+    assert done.exit_code == 0, done.output
+    assert "10 rows appended, 20 in all" in done.stdout
+    np.testing.assert_array_equal(read_array(store), pd.concat([frame, more])[["a", "b", "c"]].to_numpy())
+    assert list(read_array(tmp_path / "store-ids.zarr")) == [*"klmnopqrstKLMNOPQRST"]
+    for arguments, said in (
+        (["night.csv", "--ids", "name"], "name several rows"),
+        (["night.csv"], "need them, too"),
+        (["short.csv", "--ids", "name"], "c"),
+        (["none.csv", "--ids", "name"], "no such path"),
+    ):
+        more.drop(columns="c").assign(name="new").to_csv(tmp_path / "short.csv", index=False)
+        refused = bigembed("append", store, tmp_path / arguments[0], *arguments[1:])
+        assert (refused.exit_code, said in refused.stderr) == (2, True), refused.output
+    assert len(read_array(store)) == 20
+    assert not (tmp_path / "store.zarr.growing" / "file").exists()
 
 
 def test_methods_lists_parameters_and_their_meaning(monkeypatch):

@@ -148,6 +148,17 @@ def test_columns_of_a_frame_are_appended_by_their_names(tmp_path, rows):
     assert len(read_array(path)) == 120
 
 
+def test_ids_of_a_frame_are_named_by_their_column(tmp_path, rows):
+    path = named(tmp_path, rows, np.array([f"row {i}" for i in range(100)], dtype=np.dtypes.StringDType()))
+    frame = pd.DataFrame(rows[100:105], columns=["a", "b", "c"])
+    frame.insert(1, "name", list("vwxyz"))
+    append_rows(path, frame, ids="name")
+    np.testing.assert_array_equal(read_array(path)[100:], rows[100:105])
+    assert list(read_array(tmp_path / "x-ids.zarr")[100:]) == [*"vwxyz"]
+    with pytest.raises(InputError, match="no column 'other'; there are a, name, b, c"):
+        append_rows(path, frame, ids="other")
+
+
 def test_ids_of_a_column_of_objects_are_text(tmp_path, rows):
     path = named(tmp_path, rows, np.array([f"row {i}" for i in range(100)], dtype=np.dtypes.StringDType()))
     append_rows(path, rows[100:103], ids=pd.Series(["x", "y", "z"], dtype=object))
