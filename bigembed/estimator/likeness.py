@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import MapWarning
-from bigembed.estimator import extension_of, method_columns, run_of
+from bigembed.estimator import extension_of, method_columns, names_made, run_of
 from bigembed.estimator.extension import complete
 from bigembed.estimator.preprocessing import JUDGEMENT, drawn_numbers, sampled_rows
 from bigembed.estimator.reporting import warn
 from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.survey import SCALED, Shape, prepare
-from bigembed.quality.likeness import LIMITS, OUTSIDE, REACH, outside, unlike_columns
+from bigembed.quality.likeness import LIMITS, MOST, OUTSIDE, REACH, missing_shares, outside, unlike_columns
 from bigembed.rows import RowSource
 from bigembed.rows.row_maps import inadmissible
 from bigembed.runtime.blocks import Array, is_sparse
@@ -63,8 +63,29 @@ def unlike(estimator: Any, source: RowSource) -> str:
         found = unlike_columns(rows, limits)
     if reach is not None and rows.shape[0] and (share := _outside(estimator, rows, reach)) > OUTSIDE:
         found |= {"outside": share}
+    if filled := _filled(estimator, source):
+        found |= {"filled": filled}
     after = " after the steps" if getattr(estimator, "steps_", ()) else ""
     return _said(found, method_columns(estimator), after) if found else ""
+
+
+def _filled(estimator: Any, source: RowSource) -> list[str]:
+    """Columns of which a step fills most values of the new rows, and filled few of the fitted ones, in words."""
+    said: list[str] = []
+    known = tuple(map(str, getattr(estimator, "feature_names_in_", ())))
+    steps = getattr(estimator, "steps_", ())
+    for number in range(len(steps) - 1, -1, -1):
+        step, source = steps[number], getattr(source, "base", None) or source
+        if not (getattr(step, "takes_missing", False) and hasattr(step, "missing_")) or step.drops:
+            continue
+        names = known
+        for before in steps[:number]:
+            names = names_made(before, names)
+        new = missing_shares(sampled_rows(replace(source, aligned={}), drawn_numbers(source)).rows)
+        fitted = step.missing_ / step.n_samples_
+        most = np.flatnonzero((new > MOST) & (fitted < new / 2)).tolist()
+        said += [f"{_listed([c], names)} ({100 * new[c]:.0f} %, {100 * fitted[c]:.2g} % of the fitted)" for c in most]
+    return said
 
 
 def _outside(estimator: Any, rows: Any, reach: Array) -> float:
@@ -100,6 +121,9 @@ def _said(found: Mapping[str, Any], names: Sequence[str], after: str) -> str:
             f"{where} their median is {found['median']:.6g}{after}, and the fitted ones are from {found['least']:.6g} "
             f"to {found['most']:.6g}. Compare units, scaling and the order of the columns"
         )
+    if "filled" in found:
+        more = ", …" if len(found["filled"]) > NAMED else ""
+        said.append(f"most values are missing and filled in {', '.join(found['filled'][:NAMED])}{more}")
     if "outside" in found:
         said.append(
             f"{100 * found['outside']:.0f} % of them lie farther from the fitted rows than these lie apart: the map "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.quality.figures import LISTED, fills_figure
-from bigembed.runtime.blocks import Array
+from bigembed.runtime.blocks import Array, is_sparse
 
 LIMITS = "limits"
 """Name of the array with the limits of the columns, (4, d): least, quantile, quantile, largest."""
@@ -67,6 +67,18 @@ def outside(indptr: Array, squared: Array, reach: Array) -> float:
     parts = np.split(squared, indptr[1:-1])
     own = np.sqrt(np.array([np.partition(part, rank - 1)[rank - 1] for part in parts], np.float64))
     return float(np.mean(own > FARTHER * reach[rank - 1]))
+
+
+def missing_shares(rows: Any) -> Array:
+    """The share of missing values (NaN) of each column of rows (m, d), dense or CSR.
+
+    >>> missing_shares(np.array([[np.nan, 1.0], [np.nan, np.nan]])).tolist()
+    [1.0, 0.5]
+    """
+    if not is_sparse(rows):
+        return np.asarray(np.isnan(rows).mean(axis=0))
+    counts = np.bincount(rows.indices[np.isnan(rows.data)], minlength=rows.shape[1])
+    return np.asarray(counts / max(1, rows.shape[0]))
 
 
 def unlike_columns(rows: Array, limits: Array) -> dict[str, Any]:

@@ -120,6 +120,18 @@ def test_reach_is_that_of_the_neighbors_of_the_same_rank() -> None:
     assert outside(indptr, near**2, reach_of(distances**2)) == 0.25
 
 
+@pytest.mark.parametrize("first", [[], [("columns", be.Columns([1, 2, 0]))]])
+def test_values_that_are_missing_and_filled_are_said(first: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(weather(0)[:, :3], columns=["t", "s", "price"])
+    frame.loc[::50, "price"] = np.nan
+    steps = [*first, ("missing", be.Missing("fill", fill="median")), ("standardize", be.StandardScaler())]
+    fitted = be.Pipeline([*steps, ("pca", be.PCA(2))]).fit(frame)
+    assert said(fitted, frame) == said(fitted, frame.assign(s=frame.s.where(frame.index % 3 > 0))) == []
+    [text] = said(fitted, frame.assign(price=np.nan))
+    assert "missing and filled in 'price' (100 %, 2 % of the fitted)" in text
+
+
 def test_rows_that_are_scaled_each_by_itself_are_not_compared() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
