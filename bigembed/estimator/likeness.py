@@ -58,10 +58,10 @@ def unlike(estimator: Any, source: RowSource) -> str:
     rows = sampled_rows(replace(source, aligned={}), drawn_numbers(source)).rows
     rows = rows[complete(rows)]
     found: dict[str, Any] = {}
-    by_column = not source.sparse and getattr(estimator, "metric", "") not in BY_ROW
+    by_column = rows.shape[0] and not source.sparse and getattr(estimator, "metric", "") not in BY_ROW
     if limits is not None and by_column and limits.shape[1] == source.shape[1]:  # (it may be judged by other columns)
         found = unlike_columns(rows, limits)
-    if reach is not None and rows.shape[0] and (share := _outside(estimator, rows, reach)) > OUTSIDE:
+    if reach is not None and (share := _outside(estimator, rows, reach)) > OUTSIDE:
         found |= {"outside": share}
     if filled := _filled(estimator, source):
         found |= {"filled": filled}

@@ -120,6 +120,13 @@ def test_reach_is_that_of_the_neighbors_of_the_same_rank() -> None:
     assert outside(indptr, near**2, reach_of(distances**2)) == 0.25
 
 
+def test_rows_that_are_all_left_out_say_nothing() -> None:
+    rows = weather(0)
+    rows[::50, 1] = np.nan
+    fitted = be.Pipeline([("missing", be.Missing()), ("pca", be.PCA(2))]).fit(rows)
+    assert said(fitted, np.where(np.arange(4) == 1, np.nan, rows)) == []
+
+
 @pytest.mark.parametrize("first", [[], [("columns", be.Columns([1, 2, 0]))]])
 def test_values_that_are_missing_and_filled_are_said(first: Any) -> None:
     pd = pytest.importorskip("pandas")
