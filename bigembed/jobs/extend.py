@@ -34,6 +34,7 @@ from bigembed.rows import RowSource, rows_at
 from bigembed.rows.formats.copying import aligned_path, copy_vector, is_whole, link
 from bigembed.rows.formats.tables import check_table
 from bigembed.rows.reader import Choice
+from bigembed.runtime import using
 from bigembed.runtime.parameters import Functions
 from bigembed.stages import Run, Stage, keeping
 from bigembed.store.attributes import ABOUT as SOURCE
@@ -117,7 +118,7 @@ def extend(
             if not placed:
                 stage = ours.stage if rows is ours.rows else stage_of(fitted, rows)
                 with rows_named(store.at(new)):
-                    with reporter.stage("columns"):
+                    with using(progress=None):  # (a look at some rows is no stage)
                         said = warn_of_unlike(fitted, prepared_rows(fitted, rows))
                     about = _about(model, fitted, out, rows, asked)
                     run_to(stage, store.absolute(out), run_of(fitted), about, keep=True)

@@ -42,7 +42,8 @@ def column_limits(sample: Array, low: Array, high: Array) -> Array:
     >>> column_limits(np.arange(1001.0)[:, None], np.array([-5.0]), np.array([2000.0])).ravel().tolist()
     [-5.0, 5.0, 995.0, 2000.0]
     """
-    tails = np.quantile(sample.astype(np.float64), TAILS, axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):  # (numbers near the largest ones)
+        tails = np.quantile(sample.astype(np.float64), TAILS, axis=0)
     return np.stack([low, *tails, high]).astype(np.float64)
 
 
@@ -96,7 +97,11 @@ def unlike_columns(rows: Array, limits: Array) -> dict[str, Any]:
     >>> unlike_columns(np.linspace(273, 303, 50)[:, None], limits)["moved"]
     [0]
     """
-    low, least, most, high = limits
+    with np.errstate(over="ignore", invalid="ignore"):  # (numbers near the largest ones)
+        return _unlike(rows, *limits)
+
+
+def _unlike(rows: Array, low: Array, least: Array, most: Array, high: Array) -> dict[str, Any]:
     apart, slack = high - low, ROUNDED * np.maximum(abs(low), abs(high))
     slack = np.where(apart > 0, slack, slack.max())  # (a constant that steps take away leaves its rounding)
     if len(rows) >= LEAST:
