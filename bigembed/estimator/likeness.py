@@ -20,7 +20,7 @@ from bigembed.estimator.reporting import warn
 from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.survey import SCALED, Shape, prepare
-from bigembed.quality.likeness import LIMITS, MOST, OUTSIDE, REACH, missing_shares, outside, unlike_columns
+from bigembed.quality.likeness import LEAST, LIMITS, MOST, OUTSIDE, REACH, missing_shares, outside, unlike_columns
 from bigembed.rows import RowSource
 from bigembed.rows.row_maps import inadmissible
 from bigembed.runtime.blocks import Array, is_sparse
@@ -31,6 +31,8 @@ NAMED = 5
 """Columns that a warning names."""
 SEARCHED, FROM = 32, 128
 """New rows that are searched, and of how many: a part of what their coordinates take."""
+BYTES = 8 << 20
+"""Of the new rows that are looked at."""
 BY_ROW = (*SCALED, "haversine", GIVEN)
 """Metrics for which the columns of a row say nothing by themselves, or are made anew."""
 
@@ -55,7 +57,7 @@ def unlike(estimator: Any, source: RowSource) -> str:
     limits, reach = (_kept(run, name) for name in (LIMITS, REACH))
     if limits is None and reach is None:
         return ""
-    rows = sampled_rows(replace(source, aligned={}), drawn_numbers(source)).rows
+    rows = _looked_at(source)
     rows = rows[complete(rows)]
     found: dict[str, Any] = {}
     by_column = rows.shape[0] and not source.sparse and getattr(estimator, "metric", "") not in BY_ROW
@@ -67,6 +69,15 @@ def unlike(estimator: Any, source: RowSource) -> str:
         found |= {"filled": filled}
     after = " after the steps" if getattr(estimator, "steps_", ()) else ""
     return _said(found, method_columns(estimator), after) if found else ""
+
+
+def _looked_at(source: RowSource) -> Any:
+    """Some of the new rows, of a few blocks, and of wide ones no more than fit into :data:`BYTES`."""
+    numbers = drawn_numbers(source)
+    most = max(LEAST, BYTES // max(1, int(source.row_bytes)))
+    if len(numbers) > most:
+        numbers = numbers[np.linspace(0, len(numbers) - 1, most).astype(int)]
+    return sampled_rows(replace(source, aligned={}), numbers).rows
 
 
 def _filled(estimator: Any, source: RowSource) -> list[str]:
@@ -81,7 +92,7 @@ def _filled(estimator: Any, source: RowSource) -> list[str]:
         names = known
         for before in steps[:number]:
             names = names_made(before, names)
-        new = missing_shares(sampled_rows(replace(source, aligned={}), drawn_numbers(source)).rows)
+        new = missing_shares(_looked_at(source))
         fitted = step.missing_ / step.n_samples_
         most = np.flatnonzero((new > MOST) & (fitted < new / 2)).tolist()
         said += [f"{_listed([c], names)} ({100 * new[c]:.0f} %, {100 * fitted[c]:.2g} % of the fitted)" for c in most]

@@ -108,8 +108,8 @@ def _unlike(rows: Array, low: Array, least: Array, most: Array, high: Array) -> 
         above, below = ((rows > most + slack).mean(axis=0), (rows < least - slack).mean(axis=0))
         moved = np.maximum(above, below) > MOST
     else:
-        outside = ((rows > high + apart + slack).all(axis=0), (rows < low - apart - slack).all(axis=0))
-        moved = (outside[0] | outside[1]) & (least < most)
+        above, below = ((rows > high + apart + slack).all(axis=0), (rows < low - apart - slack).all(axis=0))
+        moved = (above | below) & (least < most)
     found: dict[str, Any] = {}
     if moved.any():
         middle = np.median(rows, axis=0)

@@ -87,10 +87,10 @@ class DelimitedReader:
     """Whether empty cells come as NaN; they are refused otherwise."""
     categories: coded.Categories = field(default_factory=dict, repr=False)
     """Columns of categories, which come as their places among these texts."""
-    words: tuple[str, ...] = ()
-    """Columns of :data:`WORDS`, which come as 1 and 0."""
     strict: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Those of them in which other texts are refused: see :class:`~bigembed.rows.reader.Choice`."""
+    words: tuple[str, ...] = ()
+    """Columns of :data:`WORDS`, which come as 1 and 0."""
     loading: ClassVar[int] = reader.ARROW
 
     @property
