@@ -45,8 +45,8 @@ RUN_PARAMETERS = tuple(field.name for field in fields(RunParameters))
 
 WHOLE = ("coordinates", "clusters", FRAME)
 """Stages of a map of which nothing is dropped."""
-KINDS: Mapping[str, tuple[str, ...]] = {"judgement": (LIMITS, REACH)}
-"""What every model keeps besides: of which kind the rows are, by which new ones are judged."""
+LIKENESS: Mapping[str, tuple[str, ...]] = {"judgement": (LIMITS, REACH)}
+"""What every model keeps besides, by stage: that with which new rows are compared."""
 STEP = re.compile(r"step\d+-")
 """How the names of the stages of steps begin."""
 
@@ -182,7 +182,7 @@ def retention_of(estimator: Any, stages: Sequence[Stage]) -> Retention | None:
             name: tuple(array for array in arrays if array not in large[name] or array in shown.get(name, ()))
             for name, arrays in some.items()
         }
-    some |= {name: (*some[name], *arrays) for name, arrays in KINDS.items() if name in some}
+    some |= {name: (*some[name], *arrays) for name, arrays in LIKENESS.items() if name in some}
     return Retention(stages, {name: arrays for name, arrays in some.items() if "" not in arrays})
 
 
@@ -251,10 +251,11 @@ def names_made(step: Any, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(step._names_out(list(names))) if names else ()
 
 
-def method_columns(fitted: Any) -> tuple[str, ...]:
-    """Return the names of the columns that a method reads after the steps, where those of the rows are known."""
+def columns_after(fitted: Any, count: int | None = None) -> tuple[str, ...]:
+    """Return the names of the columns after the steps before a method, or the first ``count`` of these; nothing where
+    the columns of the rows have no names."""
     names = tuple(map(str, getattr(fitted, "feature_names_in_", ())))
-    for step in getattr(fitted, "steps_", ()):
+    for step in getattr(fitted, "steps_", ())[:count]:
         names = names_made(step, names)
     return names
 

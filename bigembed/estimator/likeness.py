@@ -13,22 +13,21 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import MapWarning
-from bigembed.estimator import extension_of, method_columns, names_made, run_of
+from bigembed.estimator import columns_after, extension_of, run_of
 from bigembed.estimator.extension import complete
 from bigembed.estimator.preprocessing import JUDGEMENT, drawn_numbers, sampled_rows
 from bigembed.estimator.reporting import warn
 from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.survey import SCALED, Shape, prepare
-from bigembed.quality.likeness import LEAST, LIMITS, MOST, OUTSIDE, REACH, missing_shares, outside, unlike_columns
+from bigembed.quality.likeness import LIMITS, MOST, OUTSIDE, REACH, missing_shares, outside, unlike_columns
 from bigembed.rows import RowSource
+from bigembed.rows.reader import columns_named, listed
 from bigembed.rows.row_maps import inadmissible
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.stages import Run
 from bigembed.store import arrays
 
-NAMED = 5
-"""Columns that a warning names."""
 SEARCHED, FROM = 32, 128
 """New rows that are searched, and of how many: a part of what their coordinates take."""
 BYTES = 8 << 20
@@ -68,13 +67,13 @@ def unlike(estimator: Any, source: RowSource) -> str:
     if filled := _filled(estimator, source):
         found |= {"filled": filled}
     after = " after the steps" if getattr(estimator, "steps_", ()) else ""
-    return _said(found, method_columns(estimator), after) if found else ""
+    return _said(found, columns_after(estimator), after) if found else ""
 
 
 def _looked_at(source: RowSource) -> Any:
     """Some of the new rows, of a few blocks, and of wide ones no more than fit into :data:`BYTES`."""
     numbers = drawn_numbers(source)
-    most = max(LEAST, BYTES // max(1, int(source.row_bytes)))
+    most = max(FROM, BYTES // max(1, int(source.row_bytes)))
     if len(numbers) > most:
         numbers = numbers[np.linspace(0, len(numbers) - 1, most).astype(int)]
     return sampled_rows(replace(source, aligned={}), numbers).rows
@@ -83,19 +82,18 @@ def _looked_at(source: RowSource) -> Any:
 def _filled(estimator: Any, source: RowSource) -> list[str]:
     """Columns of which a step fills most values of the new rows, and filled few of the fitted ones, in words."""
     said: list[str] = []
-    known = tuple(map(str, getattr(estimator, "feature_names_in_", ())))
     steps = getattr(estimator, "steps_", ())
     for number in range(len(steps) - 1, -1, -1):
         step, source = steps[number], getattr(source, "base", None) or source
         if not (getattr(step, "takes_missing", False) and hasattr(step, "missing_")) or step.drops:
             continue
-        names = known
-        for before in steps[:number]:
-            names = names_made(before, names)
+        names = columns_after(estimator, number)
         new = missing_shares(_looked_at(source))
         fitted = step.missing_ / step.n_samples_
         most = np.flatnonzero((new > MOST) & (fitted < new / 2)).tolist()
-        said += [f"{_listed([c], names)} ({100 * new[c]:.0f} %, {100 * fitted[c]:.2g} % of the fitted)" for c in most]
+        said += [
+            f"{columns_named([c], names)} ({100 * new[c]:.0f} %, {100 * fitted[c]:.2g} % of the fitted)" for c in most
+        ]
     return said
 
 
@@ -124,26 +122,23 @@ def _kept(run: Run, name: str) -> Array | None:
 def _said(found: Mapping[str, Any], names: Sequence[str], after: str) -> str:
     said = []
     if "moved" in found:
-        count, which = found["moved_count"], _listed(found["moved"], names)
-        more = ", …" if count > NAMED else ""
-        where = "in the first" if count > 1 else "there"
+        count, which = found["moved_count"], columns_named(found["moved"], names)
+        where = f"{count} in all; in the first" if count > 1 else "there"
         said.append(
-            f"in {count} column{'s' * (count > 1)} ({which}{more}) most new rows lie beyond nearly all fitted ones: "
+            f"in {which} most new rows lie beyond nearly all fitted ones: "
             f"{where} their median is {found['median']:.6g}{after}, and the fitted ones are from {found['least']:.6g} "
             f"to {found['most']:.6g}. Compare units, scaling and the order of the columns"
         )
     if "filled" in found:
-        more = ", …" if len(found["filled"]) > NAMED else ""
-        said.append(f"most values are missing and filled in {', '.join(found['filled'][:NAMED])}{more}")
+        said.append(f"most values are missing and filled in {listed(found['filled'])}")
     if "outside" in found:
         said.append(
             f"{100 * found['outside']:.0f} % of them lie farther from the fitted rows than these lie apart: the map "
             "has not seen this part of the space, and puts them where the nearest fitted rows are"
         )
     if "fills" in found:
-        count, which = len(found["fills"]), _listed(found["fills"], names)
         said.append(
-            f"in {count} column{'s' * (count > 1)} ({which}) one value stands far beyond all others, and beyond the "
+            f"in {columns_named(found['fills'], names)} one value stands far beyond all others, and beyond the "
             "fitted ones, again and again: it may stand for missing values"
         )
     if "small" in found:
@@ -152,9 +147,3 @@ def _said(found: Mapping[str, Any], names: Sequence[str], after: str) -> str:
             "units and scaling"
         )
     return f"The new rows are unlike those fitted, and their coordinates may mean nothing: {'; '.join(said)}"
-
-
-def _listed(columns: Sequence[int], names: Sequence[str]) -> str:
-    if len(names):
-        return ", ".join(repr(names[column]) for column in columns[:NAMED])
-    return ", ".join(map(str, columns[:NAMED])) + ", from 0"

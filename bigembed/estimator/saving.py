@@ -101,7 +101,7 @@ def _saved(estimator: Any) -> dict[str, Manifest]:
 
 def _kept(kind: Any) -> dict[str, tuple[str, ...]]:
     """The names of the arrays that a model of this class keeps, by stage; an empty one stands for all."""
-    return {CLUSTERS: ANCHORS, **estimators.KINDS, **kind.saved_stages, FRAME: FRAMED}
+    return {CLUSTERS: ANCHORS, **estimators.LIKENESS, **kind.saved_stages, FRAME: FRAMED}
 
 
 def _is_among(name: str, names: tuple[str, ...]) -> bool:

@@ -195,7 +195,7 @@ def _run(
         "measured": reporter.measured,
         "certificate": getattr(fitted, "certificate_", {}),
         "warnings": said,
-        "leading": leading_columns(fitted, rows.shape[0]),
+        "leading": leading_columns(fitted),
         "stamps": {path: stamp(path) for path in _files(job) if at(path).exists()},
     }
     files.write_json(root / RECORD, files.sealed(record))

@@ -22,7 +22,7 @@ RANK = 5
 """The neighbor by which new rows are compared with fitted ones."""
 NEARLY_ALL = 0.99
 FARTHER, OUTSIDE = 1.5, 0.25
-"""Times that distance beyond which a new row lies outside, and the share of such rows that is a word."""
+"""Times that distance beyond which a new row lies outside, and the share of such rows above which a warning says so."""
 TAILS = 0.005, 0.995
 """The two quantiles."""
 MOST = 0.5

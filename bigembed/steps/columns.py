@@ -198,7 +198,7 @@ class Columns(Step, registered="columns"):
 
     def _extension(self, run: Run) -> Extension:
         found = super()._extension(run)
-        return replace(found, missing="taken", numbered=False) if self.takes_nan else found
+        return replace(found, missing="taken") if self.takes_nan else found
 
     def _names_out(self, names: list[str]) -> list[str]:
         return [names[number] for number in self.columns_]

@@ -127,6 +127,7 @@ class NewRows:
         content = account.span_digest(path, start, stop)
         stage = self.stage(start, stop, content)
         self.plan(stage, place).refuse()
+        warn_of_unlike(self.fitted, self.prepared(start, stop, content))
         try:
             run = Run(aside, [run_of(self.fitted)])
         except (DamagedError, ExistingOutputError):  # what a killed call left is damaged
@@ -141,13 +142,14 @@ class NewRows:
 
     def stage(self, start: int, stop: int, content: str) -> Stage:
         """Describe the stage that places rows ``start:stop``, keyed by their content."""
+        rows = self.prepared(start, stop, content)
+        return coordinates_of(rows, extension_of(self.fitted), run_of(self.fitted))
+
+    def prepared(self, start: int, stop: int, content: str) -> RowSource:
+        """Return the rows ``start:stop`` as the steps before the method make them."""
         shape, there = (stop - start, self.there.shape[1]), self.there
         source = StoreRows(shape, there.dtype, path=there.path, offset=start, content=content)
-        extension = extension_of(self.fitted)
-        prepared = through_steps(self.fitted, source, extension)
-        if content:  # (not of a plan)
-            warn_of_unlike(self.fitted, prepared)
-        return coordinates_of(prepared, extension, run_of(self.fitted))
+        return through_steps(self.fitted, source, extension_of(self.fitted))
 
     def plan(self, stage: Stage, place: places.Place | None) -> Plan:
         """Return what the stage that places a range takes; ``place``: where the cluster is running already."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.estimator import method_columns
+from bigembed.estimator import columns_after
 
 SHOWN, EACH = 10, 6
 """Coordinates of which columns are shown, and columns of each."""
@@ -51,23 +51,28 @@ def _weight(weight: float) -> str:
     return f"{abs(weight):.2f}".removeprefix("0")
 
 
-def leading_columns(fitted: Any, n: int) -> list[dict[str, Any]]:
-    """Describe the first coordinates of a linear map of n rows, for the record of a run; nothing of other maps."""
+def leading_columns(fitted: Any) -> list[dict[str, Any]]:
+    """Describe the first coordinates of a linear map, for the record of a run; nothing of other maps.
+
+    How far apart variances are is asked where they are those of principal components, about the mean of the rows: the
+    singular vectors of rows as they are have an order of their own.
+    """
     matrix = getattr(fitted, "components_", None)
-    names = method_columns(fitted)
+    names = columns_after(fitted)
     if matrix is None or np.ndim(matrix) != 2 or not (names or matrix.shape[1] <= UNNAMED):
         return []
     names = names or tuple(f"column {number}" for number in range(matrix.shape[1]))
     if len(names) != matrix.shape[1]:
         return []
     share, variance = (getattr(fitted, name, None) for name in ("explained_variance_ratio_", "explained_variance_"))
+    variance = variance if hasattr(fitted, "mean_") else None
     found = []
     for at, row in enumerate(np.asarray(matrix[:SHOWN], np.float64)):
         length = np.linalg.norm(row)
         order = np.argsort(-np.abs(row), kind="stable")[:EACH]
         columns = tuple((str(names[c]), round(float(row[c] / length), 4)) for c in order if length and row[c])
         part = None if share is None else float(share[at])
-        found.append(asdict(Leading(at + 1, columns, part, _apart(variance, at, n))))
+        found.append(asdict(Leading(at + 1, columns, part, _apart(variance, at, getattr(fitted, "n_samples_", 0)))))
     return found
 
 

@@ -82,6 +82,16 @@ def test_unnamed_columns_of_many_and_maps_that_are_not_linear_have_none(method: 
     assert 'id="leading"' not in page
 
 
+def test_singular_vectors_of_rows_as_they_are_are_not_compared() -> None:
+    """Their variances have another order: that of the first may be the smaller one, and no sampling turns them."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, 3)) * np.array([0.1, 2.0, 1.0]) + np.array([50.0, 0.0, 0.0])
+    found, printed, page = run(rows, "truncated_svd")
+    assert found[0].share < found[1].share
+    assert [one.apart for one in found] == [None] * 3
+    assert "sampling error" not in printed + page.partition('id="leading"')[2].partition("</section>")[0]
+
+
 def test_topics_have_their_words() -> None:
     rng = np.random.default_rng(0)
     counts = rng.poisson(4.0, (300, 2)) @ np.array([[5, 4, 0, 0], [0, 0, 5, 4]])
