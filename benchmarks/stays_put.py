@@ -32,7 +32,7 @@ from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth.frames import MovementLimits
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.spec import parse_job
-from bigembed.rows.growing import append_rows
+from bigembed.rows.appending import append_rows
 from bigembed.store.arrays import write_array
 
 matplotlib.use("Agg")

@@ -17,11 +17,9 @@ import numpy as np
 
 from bigembed.errors import InputError, MissingPathError
 from bigembed.rows import RowSource
-from bigembed.rows.as_stored import IDS, checked_store, ids_of, values_of
 from bigembed.rows.formats.copying import aligned_of, check_ids, vector_source
 from bigembed.rows.opening import as_array, open_zarr
-from bigembed.rows.reader import columns_of, is_frame, listed
-from bigembed.runtime.blocks import Array, block_rows, bounds, is_scipy_sparse, map_blocks
+from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.parameters import declared
 from bigembed.store import AnyPath, PathLike, at, move_files, put, remove, stored
 from bigembed.store.arrays import cached, npy_rows, read_array, write_rows
@@ -31,6 +29,9 @@ from bigembed.store.locks import hold
 from bigembed.store.metadata import sealed_checksums, with_seal, without_seal
 
 # --------------------------------------------------------------------------------------------------------- appending
+
+IDS = "ids"
+"""The name of the vector of ids that lies beside rows."""
 
 
 @dataclass(frozen=True)
@@ -92,71 +93,6 @@ def rows_digest(path: str, start: int, stop: int) -> str:
 
 
 @declared
-def append_rows(path: PathLike, rows: Any, *, first: int | None = None, ids: Any = None) -> int:
-    """Append rows (m, d) to a Zarr array of version 3, so that no reader ever sees half of them.
-
-    Parameters
-    ----------
-    path : path
-        The path of the array.
-    rows : array of shape (m, d)
-        The rows, as a NumPy array or what makes one; they are cast to the dtype of the array where nothing is lost.
-        The columns of a data frame are taken by their names, where those of the array have names.
-    first : int or None
-        The number that the first of these rows gets, where the caller knows it. Rows that are there already, from a
-        call that was killed after they had become visible, are then not appended again.
-    ids : array of shape (m,), str or None
-        The ids of the rows, where those that are there have ids (``bigembed ingest --ids``): text or whole numbers, of
-        which none is there yet. Of a data frame also the name of the column that holds them.
-
-    Returns
-    -------
-    int
-        The number of rows that are then there.
-
-    Raises
-    ------
-    MissingPathError
-        If there is no such array; the message names the way to make it.
-    InputError
-        If shapes or dtypes do not fit, the array is of another version, or has labels or weights beside it; if ids are
-        missing, repeated, or given where the rows have none; if there are other rows at ``first``, or fewer before it.
-    LockedError
-        If another process appends.
-
-    Notes
-    -----
-    A killed call leaves the array as it was. ``ARRAY.growing`` says who appends. Cost: the last shard is read and
-    written anew, nothing else (of rows with ids, all ids are read: none may be there twice); memory: the rows and one
-    shard, and eight bytes for each id.
-
-    Examples
-    --------
-    >>> import tempfile, bigembed as be
-    >>> from bigembed.store.arrays import write_array
-    >>> path = tempfile.mkdtemp() + "/points.zarr"
-    >>> write_array(path, np.zeros((3, 2)))
-    >>> append_rows(path, np.ones((2, 2)))
-    5
-    >>> append_rows(path, np.ones((2, 2)), first=3)  # again
-    5
-    >>> be.open_array(path)[:, 0].compute().tolist()
-    [0.0, 0.0, 0.0, 1.0, 1.0]
-    """
-    if is_scipy_sparse(rows):
-        raise InputError("append_rows: sparse rows cannot be appended. Append rows.toarray() to dense ones")
-    if isinstance(ids, str) and is_frame(rows):
-        if ids not in (held := dict(columns_of(rows))):
-            raise InputError(f"ids: no column {ids!r}; there are {listed(map(str, held))}")
-        values, ids = values_of(path, rows, ids), held[ids]
-    else:
-        values = values_of(path, rows)
-    dtype = checked_store(path, values.shape[1:], values.dtype, ids is not None)
-    values = values.astype(dtype)
-    named = None if ids is None else ids_of(ids, len(values))
-    return append_source(path, RowSource(values.shape, values.dtype, array=values), first=first, ids=named)
-
-
 def append_source(
     path: PathLike, source: RowSource, attributes: Mapping[str, Any] | None = None, first: int | None = None,
     ids: RowSource | None = None,

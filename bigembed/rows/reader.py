@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
+from math import prod
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -52,6 +53,34 @@ class Reader(Protocol):
     def stream(self, start: int, stop: int) -> Iterator[Any]:
         """Rows start to stop, in pieces."""
         ...
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Rows of several axes (frames of atoms of three coordinates, images), each as one row of numbers in C order."""
+
+    reader: Reader
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d), d the numbers of an item."""
+        n, *rest = self.reader.shape
+        return n, prod(rest)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As stored."""
+        return self.reader.dtype
+
+    @property
+    def grain(self) -> int:
+        """As the reader says."""
+        return self.reader.grain
+
+    def stream(self, start: int, stop: int) -> Iterator[Array]:
+        """Rows start to stop, in pieces."""
+        for part in self.reader.stream(start, stop):
+            yield part.reshape(len(part), -1)
 
 
 class Named(Reader, Protocol):

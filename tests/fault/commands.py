@@ -24,8 +24,8 @@ from bigembed.jobs.scene import export
 from bigembed.jobs.spec import parse_job, read_job
 from bigembed.jobs.sweep.run import sweep, varied
 from bigembed.jobs.verify import certify_paths
+from bigembed.rows.appending import append_rows
 from bigembed.rows.formats import ingest
-from bigembed.rows.growing import append_rows
 from bigembed.stages.runs import Run
 from bigembed.store import stored
 from bigembed.store.arrays import read_array, write_array

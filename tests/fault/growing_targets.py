@@ -21,7 +21,7 @@ from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
-from bigembed.rows.growing import append_rows
+from bigembed.rows.appending import append_rows
 from bigembed.store.arrays import write_array
 
 MORE = {"pca": {}, "diffusion_map": {"n_neighbors": 8}, "landmark_mds": {"n_landmarks": 20}}

@@ -24,7 +24,7 @@ from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.job import JobSpec
-from bigembed.rows.growing import append_rows
+from bigembed.rows.appending import append_rows
 from bigembed.store import PathLike, at
 from bigembed.store.arrays import create_rows, write_rows
 

@@ -35,7 +35,7 @@ from bigembed.jobs.run import run_job
 from bigembed.jobs.scene import export, table_of
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.verify import verify
-from bigembed.rows.growing import append_rows
+from bigembed.rows.appending import append_rows
 from bigembed.store.arrays import read_array, write_array
 from tests.fault.kill_points import before_step
 

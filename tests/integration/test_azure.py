@@ -19,7 +19,7 @@ import pytest
 
 import bigembed as be
 from bigembed.errors import LockedError
-from bigembed.rows.growing import append_rows
+from bigembed.rows.appending import append_rows
 from bigembed.store import at, create, move, put, remove, rewrite, stored, touch
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from bigembed.store.locks import hold, holder, take

@@ -15,9 +15,10 @@ import pytest
 import bigembed as be
 from bigembed import errors, store
 from bigembed.rows import RowSource
+from bigembed.rows.appending import append_rows
 from bigembed.rows.formats import ingest
 from bigembed.rows.formats.copying import write_dask
-from bigembed.rows.growing import append_rows, stored_units
+from bigembed.rows.growing import stored_units
 from bigembed.rows.reader import Choice
 from bigembed.runtime import outages
 from bigembed.store.arrays import create_rows, npy_rows, read_array, read_rows, write_array, write_npy, write_rows

@@ -28,8 +28,8 @@ from bigembed.jobs.growth.audit import DUE
 from bigembed.jobs.run import plan_job, run_job
 from bigembed.jobs.scene import export
 from bigembed.jobs.spec import read_job
+from bigembed.rows.appending import append_rows
 from bigembed.rows.formats import open_reader
-from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import write_array
 from tests.imports import imports_of, loading
 from tests.job_files import job_file, job_in

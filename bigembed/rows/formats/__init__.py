@@ -17,12 +17,12 @@ from bigembed.rows import RowSource, rows_at, work_dtype
 from bigembed.rows.formats import anndata, binary, copying, delimited, hdf5, netcdf
 from bigembed.rows.formats.anndata import CsrReader
 from bigembed.rows.formats.binary import is_idx, open_idx
-from bigembed.rows.formats.npy import Flat, npy_files, open_npy_files
+from bigembed.rows.formats.npy import npy_files, open_npy_files
 from bigembed.rows.formats.npz import open_npz_rows
 from bigembed.rows.formats.tables import open_parquet, parquet_files
 from bigembed.rows.opening import missing_shards
 from bigembed.rows.packing import decoded
-from bigembed.rows.reader import Choice, Reader, entries_of, features_of, named, two_dimensional
+from bigembed.rows.reader import Choice, Flat, Reader, entries_of, features_of, named, two_dimensional
 from bigembed.rows.sparse import WIDEST, group_source, is_csr_group
 from bigembed.store import AnyPath, PathLike, arrays, at, locks, published, require_apart, require_array_name
 from bigembed.store.attributes import CATEGORIES, categories_at, columns_of, named_columns

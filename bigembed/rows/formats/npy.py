@@ -1,17 +1,15 @@
-"""Folders of .npy files, one after another, and rows of several axes as rows of numbers."""
+"""Folders of .npy files, one after another."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.rows import rows_at
-from bigembed.rows.reader import Reader
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, at, objects, stored
 
@@ -58,31 +56,3 @@ def open_npy_files(folder: AnyPath, files: list[AnyPath]) -> NpyFiles:
     dtype = np.result_type(*(part.dtype for part in parts))
     ends = np.cumsum([part.shape[0] for part in parts])
     return NpyFiles(tuple(map(str, files)), tuple(ends.tolist()), (int(ends[-1]), *tail), dtype)
-
-
-@dataclass(frozen=True)
-class Flat:
-    """Rows of several axes (frames of atoms of three coordinates, images), each as one row of numbers in C order."""
-
-    reader: Reader
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, d), d the numbers of an item."""
-        n, *rest = self.reader.shape
-        return n, prod(rest)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """As stored."""
-        return self.reader.dtype
-
-    @property
-    def grain(self) -> int:
-        """As the reader says."""
-        return self.reader.grain
-
-    def stream(self, start: int, stop: int) -> Iterator[Array]:
-        """Rows start to stop, in pieces."""
-        for part in self.reader.stream(start, stop):
-            yield part.reshape(len(part), -1)

@@ -25,8 +25,8 @@ from bigembed.jobs.growth.frames import MovementLimits
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.repair import verify_growth
 from bigembed.jobs.spec import parse_job
+from bigembed.rows.appending import append_rows
 from bigembed.rows.formats import ingest
-from bigembed.rows.growing import append_rows
 from bigembed.store.arrays import write_array
 from bigembed.store.locks import hold
 from tests.executors import executor

@@ -21,7 +21,7 @@ from bigembed.jobs.job import CondenseTable
 from bigembed.jobs.report.lines import refresh_lines
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.watching.status import status_of
-from bigembed.rows.growing import append_rows
+from bigembed.rows.appending import append_rows
 from bigembed.store.arrays import read_array, write_array
 from tests.some import a_few, these
 

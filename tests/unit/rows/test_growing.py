@@ -14,8 +14,9 @@ import zarr
 import bigembed as be
 from bigembed.errors import InputError, LockedError, MissingPathError
 from bigembed.rows import RowSource
+from bigembed.rows.appending import append_rows
 from bigembed.rows.formats.copying import link
-from bigembed.rows.growing import StoreRows, append_rows, append_source, rows_digest, stored_units
+from bigembed.rows.growing import StoreRows, append_source, rows_digest, stored_units
 from bigembed.store import at
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.attributes import COLUMNS, describe

@@ -19,8 +19,8 @@ from zarr.errors import ContainsArrayError
 
 import bigembed as be
 from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError, PlanError
+from bigembed.rows.appending import append_rows
 from bigembed.rows.formats import ingest, open_reader
-from bigembed.rows.growing import append_rows
 from bigembed.rows.opening import missing_shards, open_array, open_zarr
 from bigembed.rows.sparse import group_source, write_csr
 from bigembed.store import arrays
