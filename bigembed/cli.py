@@ -36,7 +36,7 @@ def ingest(
     source: Annotated[
         str,
         typer.Argument(
-            help="A Zarr array, .npy, Parquet (file or folder), CSV, HDF5, AnnData (.h5ad, .zarr), netCDF, fvecs, "
+            help="A Zarr array, .npy, Parquet or CSV (file or folder of them), HDF5, AnnData (.h5ad, .zarr), netCDF, fvecs, "
             "bvecs, ivecs or idx (MNIST, also .gz)."
         ),
     ],

@@ -13,8 +13,9 @@ import numpy as np
 from bigembed.errors import InputError, MissingPathError
 from bigembed.rows import RowSource, edges, rows_at
 from bigembed.rows.edges import Piece
-from bigembed.rows.formats import delimited, hdf5, open_reader, tables
+from bigembed.rows.formats import hdf5, open_reader, tables
 from bigembed.rows.formats.anndata import EXTRA, csr_in, is_anndata
+from bigembed.rows.formats.folders import delimited_files
 from bigembed.rows.opening import as_array, checked_measure, found_lists, lengths_of
 from bigembed.rows.reader import Choice, listed
 from bigembed.rows.sparse import NAMES, is_csr_group
@@ -70,7 +71,7 @@ def _stored(path: AnyPath, values: str, columns: Sequence[str] | None, array: st
     if path.suffix == ".npz":
         _only("a file of one matrix", given)
         return edges.open_npz(path)
-    if tables.parquet_files(path) or delimited.is_delimited(path):
+    if tables.parquet_files(path) or delimited_files(path):
         _only("a table", given, "columns")
         return edges.EdgeTable(_pairs(path, open_reader(path, Choice(columns=wanted))))
     if is_anndata(path):

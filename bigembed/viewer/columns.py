@@ -19,7 +19,8 @@ import numpy as np
 from bigembed.errors import FeatureNamesWarning, InputError, MissingPathError
 from bigembed.rows import RowSource, formats, rows_at
 from bigembed.rows.derived import RowNumbers
-from bigembed.rows.formats import copying, delimited
+from bigembed.rows.formats import copying
+from bigembed.rows.formats.folders import delimited_files, open_tables
 from bigembed.rows.formats.tables import open_parquet, parquet_files
 from bigembed.rows.reader import Choice, Reader, described
 from bigembed.runtime.blocks import Array, bounds
@@ -247,7 +248,7 @@ def table_columns(path: AnyPath, wanted: Sequence[str], known: Names, scratch: P
 def _open_table(path: AnyPath) -> Any:
     """The reader of a table of which any column is wanted."""
     files, everything = parquet_files(path), Choice(aligned=_All())
-    return open_parquet(files, everything) if files else delimited.open_delimited(path, everything)
+    return open_parquet(files, everything) if files else open_tables(delimited_files(path), everything)
 
 
 def _names_in(path: AnyPath, table: Any, name: str, scratch: Path) -> RowSource:
@@ -261,7 +262,7 @@ def _names_in(path: AnyPath, table: Any, name: str, scratch: Path) -> RowSource:
 
 def _origin(path: AnyPath, name: str) -> str:
     """Which column of which files, as they are."""
-    return repr((str(path), [stamp(file) for file in parquet_files(path) or [path]], name))
+    return repr((str(path), [stamp(file) for file in parquet_files(path) or delimited_files(path)], name))
 
 
 def _copy_column(path: AnyPath, table: Any, name: str, place: Path) -> None:
@@ -271,7 +272,7 @@ def _copy_column(path: AnyPath, table: Any, name: str, place: Path) -> None:
             _OneColumn(formats.open_reader(path, Choice(columns=(name,), missing=True))), place, "columns"
         )
     except InputError:
-        copying.copy_vector(replace(table.vector(name), missing=True), place, "columns")
+        copying.copy_vector(table.vector(name, missing=True), place, "columns")
 
 
 def _table_and_names(given: str) -> tuple[AnyPath, str]:
@@ -287,7 +288,7 @@ def _table_and_names(given: str) -> tuple[AnyPath, str]:
 
 
 def _is_table(place: AnyPath) -> bool:
-    return bool(parquet_files(place)) or delimited.is_delimited(place)
+    return bool(parquet_files(place) or delimited_files(place))
 
 
 def column_at(given: str, scratch: Path, known: Names | None = None) -> Columns:

@@ -14,10 +14,10 @@ import numpy as np
 
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
 from bigembed.rows import RowSource, rows_at, work_dtype
-from bigembed.rows.formats import anndata, binary, copying, delimited, hdf5, netcdf
+from bigembed.rows.formats import anndata, binary, copying, hdf5, netcdf
 from bigembed.rows.formats.anndata import CsrReader
 from bigembed.rows.formats.binary import is_idx, open_idx
-from bigembed.rows.formats.npy import npy_files, open_npy_files
+from bigembed.rows.formats.folders import delimited_files, npy_files, open_npy_files, open_tables
 from bigembed.rows.formats.npz import open_npz_rows
 from bigembed.rows.formats.tables import open_parquet, parquet_files
 from bigembed.rows.opening import missing_shards
@@ -29,8 +29,8 @@ from bigembed.store.attributes import CATEGORIES, categories_at, columns_of, nam
 from bigembed.store.files import CHUNKS, reading_foreign, refuse_rows, refuse_unpacked, require_files, require_regular
 
 KNOWN = (
-    "a Zarr array or a CSR group, .npy or Parquet (a file or a folder of them), sparse rows of SciPy (.npz), CSV "
-    "(.csv, .tsv), HDF5, AnnData (.h5ad, .zarr), netCDF, fvecs, bvecs, ivecs, or idx (the format of MNIST, also .gz)"
+    "a Zarr array or a CSR group, .npy, Parquet or CSV (.csv, .tsv; a file or a folder of them), sparse rows of SciPy "
+    "(.npz), HDF5, AnnData (.h5ad, .zarr), netCDF, fvecs, bvecs, ivecs, or idx (the format of MNIST, also .gz)"
 )
 
 
@@ -109,11 +109,11 @@ def _opened(path: AnyPath, choice: Choice) -> Reader:
     if files := npy_files(path):
         choice.only(path, "a folder of .npy files")
         return open_npy_files(path, files)
+    if files := delimited_files(path):
+        return open_tables(files, choice)
     if path.is_dir():
         choice.only(path, "Zarr", "fill_absent")
         return open_csr_group(path) if is_csr_group(path) else open_raw_zarr(path, choice.fill_absent, choice.missing)
-    if delimited.is_delimited(path):
-        return delimited.open_delimited(path, choice)
     if path.suffix in netcdf.SUFFIXES:
         return netcdf.open_netcdf(path, choice)
     if hdf5.is_hdf5(path):

@@ -108,10 +108,10 @@ class DelimitedReader:
         """All rows: they can only be read from the first on."""
         return max(1, self.shape[0])
 
-    def vector(self, name: str) -> DelimitedReader:
+    def vector(self, name: str, missing: bool = False) -> DelimitedReader:
         """One column as text, as it stands there (see :func:`unguarded`)."""
-        known: dict[str, Any] = {"categories": {}, "strict": {}}
-        return replace(self, columns=(name,), shape=self.shape[:1], dtype=reader.TEXT, missing=False, **known)
+        known: dict[str, Any] = {"categories": {}, "strict": {}, "missing": missing}
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=reader.TEXT, **known)
 
     def as_numbers(self) -> DelimitedReader:
         """The same columns as numbers."""
@@ -232,9 +232,17 @@ class DelimitedReader:
 
 
 def is_delimited(path: AnyPath) -> bool:
-    """Whether the name is one of such a file."""
-    plain = path.with_suffix("") if path.suffix in PACKED else path
-    return plain.suffix in SUFFIXES and path.is_file()
+    """Whether it is a file with the name of one of these."""
+    return has_delimited_name(path.name) and path.is_file()
+
+
+def has_delimited_name(name: str) -> bool:
+    """Whether a name ends as these files do, packed or not.
+
+    >>> has_delimited_name("a.csv.gz"), has_delimited_name("a.gz")
+    (True, False)
+    """
+    return name.removesuffix(next(filter(name.endswith, PACKED), "")).endswith(SUFFIXES)
 
 
 def open_delimited(path: AnyPath, choice: reader.Choice) -> DelimitedReader:

@@ -78,13 +78,13 @@ class ParquetReader:
         """Names of the columns; of those of lists with the place in the list behind it."""
         return expanded(self.columns, self.lists)
 
-    def vector(self, name: str) -> ParquetReader:
+    def vector(self, name: str, missing: bool = False) -> ParquetReader:
         """One column, of numbers or of text."""
         if name in self.wrong:
             raise InputError(self.wrong[name])
         kind = vector_dtype(self.names[name])
-        known: dict[str, Any] = {"categories": {}, "strict": {}, "lists": {}}
-        return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, missing=False, **known)
+        known: dict[str, Any] = {"categories": {}, "strict": {}, "lists": {}, "missing": missing}
+        return replace(self, columns=(name,), shape=self.shape[:1], dtype=kind, **known)
 
     def as_numbers(self) -> ParquetReader:
         """The same column; of decimals as numbers, which are text otherwise."""

@@ -127,6 +127,31 @@ class TestEveryFormat:
         with pytest.raises(InputError, match="columns"):
             open_reader(tmp_path / "parts", Choice(columns=("a",)))
 
+    def test_a_folder_of_csv_is_one_file_after_another(self, tmp_path):
+        nights = tmp_path / "nights"
+        nights.mkdir()
+        (nights / "2026-01.csv").write_text("name,a,b,kind\nx,1,2.5,oak\ny,3,,7\n")
+        (nights / "2026-02.csv").write_bytes(b"kind,b,a,name\n7,6,5,z\n")
+        (nights / "2026-03.csv.gz").write_bytes(gzip.compress(b"name,a,b,kind\nw,7,8,ash\n"))
+        (nights / "README.txt").write_text("no table")
+        choice = Choice(columns=("a", "b", "kind"), missing=True, text=True)
+        reader = open_reader(nights, choice)
+        assert reader.features == ("a", "b", "kind")
+        assert reader.categories == {"kind": ("7", "ash", "oak")}
+        wanted = [[1, 2.5, 2], [3, np.nan, 0], [5, 6, 0], [7, 8, 1]]
+        np.testing.assert_array_equal(np.concatenate([*reader.stream(0, 4)]), wanted)
+        np.testing.assert_array_equal(np.concatenate([*reader.stream(1, 3)]), wanted[1:3])
+        assert ingest(nights, tmp_path / "a.zarr", Choice(columns=("a",)), {"ids": "name", "weights": "a"}) == (4, 1)
+        assert read_array(tmp_path / "a.zarr").ravel().tolist() == [1, 3, 5, 7]
+        assert read_array(copying.aligned_of(tmp_path / "a.zarr")["ids"]).tolist() == ["x", "y", "z", "w"]
+        assert read_array(copying.aligned_of(tmp_path / "a.zarr")["weights"]).tolist() == [1, 3, 5, 7]
+        with pytest.raises(InputError, match=r"2026-01\.csv: values are missing in the columns b \(1\)"):
+            ingest(nights, tmp_path / "b.zarr", Choice(columns=("a", "b")))
+        (nights / "2026-04.csv").write_text("name,a,b,kind,extra\nx,1,2,oak,0\n")
+        with pytest.raises(InputError, match=r"2026-04\.csv: other columns than in .*2026-01\.csv \(extra: extra\)"):
+            open_reader(nights, Choice(text=True, aligned=("name",)))
+        assert open_reader(nights, Choice(columns=("a",))).shape == (5, 1)
+
     @pytest.mark.parametrize("kind", ["npy", "h5", "zarr"])
     def test_rows_of_several_axes_are_rows_of_numbers(self, tmp_path, kind):
         rows = np.random.default_rng(0).normal(size=(50, 4, 3))
