@@ -36,8 +36,8 @@ def ingest(
     source: Annotated[
         str,
         typer.Argument(
-            help="A Zarr array, .npy, Parquet or CSV (file or folder of them), HDF5, AnnData (.h5ad, .zarr), netCDF, fvecs, "
-            "bvecs, ivecs or idx (MNIST, also .gz)."
+            help="A Zarr array, .npy, Parquet or CSV (file or folder of them), HDF5, AnnData (.h5ad, .zarr), netCDF, "
+            "fvecs, bvecs, ivecs or idx (MNIST, also .gz)."
         ),
     ],
     dest: Annotated[str, typer.Argument(help="The new Zarr array; of sparse rows a CSR group.")],
