@@ -88,8 +88,3 @@ def own_stages(name: str) -> list[str]:
     """The stages of the first case of a method whose functions no method before it has."""
     found = stages_of(CASES[name], CASES[name].X(FEW_ROWS)) or []
     return [stage.name for stage in found if first_of()[function_of(stage)] == name]
-
-
-def with_own_stages() -> list[str]:
-    """The methods that have some."""
-    return [name for name, case in CASES.items() if case.plain and own_stages(name)]

@@ -32,6 +32,7 @@ from bigembed.store.arrays import read_array, write_array
 from tests.cases import CASES, WAYS, Case, by_default
 from tests.changes import changes, function_of, stages_of
 from tests.digests import of, placed, published
+from tests.some import these
 
 pytestmark = pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
 N = 80
@@ -110,7 +111,8 @@ def what_is_told(name: str, **more: Any) -> str:
     return repr([(one.name, one.parameters, reads.reads_of(one.run)) for one in stages] or "")[1:-1]
 
 
-@pytest.mark.parametrize(
+@these(
+    ("isomap", "kernel_pca", "landmark_mds", "nmf", "pca"),  # (that each is told to a stage is asked of every method)
     "method",
     [name for name in METHODS if any(name in who_changes(one) for one in CASES[name].estimator().get_params(False))],
 )

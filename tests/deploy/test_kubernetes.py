@@ -14,6 +14,7 @@ from bigembed.jobs.watching.status import STATUS
 from tests.deploy.manifests import FOLDER, KINDS, built, jobs, pods, words
 from tests.deploy.processes import DEPLOY, command, run
 from tests.deploy.words import commands, parse
+from tests.some import a_few
 
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="needs the repository")
 CRON = pytest.importorskip("crontab", reason="python-crontab is not installed: pip install -e '.[test]'").CronSlices
@@ -26,7 +27,7 @@ def strict(things, folder):
     return run([command("kubernetes-validate"), "--strict", "--quiet", "objects.yaml"], folder)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@a_few(2, "kind", KINDS)
 def test_kubernetes_takes_every_object(kind, tmp_path):
     things = [thing for thing in built(kind) if "dask" not in thing["apiVersion"]]
     things += [

@@ -101,6 +101,7 @@ def test_shell_code_is_sound():
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.slow
 def test_the_notes_are_true(tmp_path, rows):
     text = SCRIPT.with_name("README.md").read_text()
     [keys] = re.findall(r"```toml\n(.*?)```", text, re.S)

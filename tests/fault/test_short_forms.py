@@ -45,7 +45,7 @@ def test_some_damage_of_each_kind_is_found_and_mended():
 @pytest.mark.parametrize(
     "command",
     [
-        ["tests.fault.hostile_models", "--cases", 23, "--only", "pca"],
+        ["tests.fault.hostile_models", "--cases", 9, "--only", "pca"],
         slow(["tests.fault.corruption", "--cases", 400]),
     ],
 )
@@ -85,7 +85,7 @@ def test_sequences_of_jobs_growth_models_and_tables(examples, steps):
 
 
 @of_linux
-@pytest.mark.parametrize(("jobs", "files", "seed"), [(30, 24, 0), slow(1800, 600, 1, seconds=1800)])
+@pytest.mark.parametrize(("jobs", "files", "seed"), [(12, 12, 0), slow(1800, 600, 1, seconds=1800)])
 def test_hostile_job_files_and_data_files(jobs, files, seed):
     said = said_by("-m", "tests.fault.hostile", jobs, files, seed)
     assert f"{jobs} cases" in said

@@ -118,6 +118,7 @@ def test_without_workers_a_fit_ends_and_says_what_to_do() -> None:
         assert client.scheduler.address in str(raised.value)
 
 
+@pytest.mark.slow
 def test_workers_that_always_die_are_an_error_of_ours() -> None:
     """In a cluster of its own: once, one of its workers was not there again a minute later."""
     with started(), pytest.raises(ClusterError, match=r"was given up: the workers that ran it died.*memory_limit"):

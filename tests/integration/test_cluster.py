@@ -188,6 +188,7 @@ if __name__ == "__main__":
 """A folder that is not released, as that of a scheduler that was stopped while it started."""
 
 
+@pytest.mark.slow
 def test_a_folder_that_dask_did_not_release_is_no_error_at_the_end(tmp_path):
     (tmp_path / "left.py").write_text(LEFT)
     done = subprocess.run([sys.executable, str(tmp_path / "left.py")], capture_output=True, text=True, check=True)
@@ -263,6 +264,7 @@ def test_choice():
     assert choose(ClusterTable(address="tcp://x:1"), (10, 10), 100) == "remote"
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_close_leaves_the_loggers_of_others_as_they_were(monkeypatch):
     from distributed import LocalCluster
 

@@ -29,6 +29,7 @@ def workers(pid: int | None = None) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 def test_results_that_a_frozen_worker_holds_are_computed_again_and_a_busy_worker_is_left():
     told, others = [], workers()
     with (

@@ -76,6 +76,7 @@ class TestMemory:
 
     @pytest.mark.cluster
     @pytest.mark.parametrize("name", ["rows.csv", pytest.param("rows.parquet", marks=pytest.mark.slow)])
+    @pytest.mark.slow
     def test_memory_of_workers_that_read_a_table_is_planned(self, tmp_path: Path, name: str) -> None:
         pd = pytest.importorskip("pandas")
         rows = pd.DataFrame(np.random.default_rng(0).normal(size=(30_000, 8)).round(4)).rename(columns="c{}".format)

@@ -26,6 +26,7 @@ from bigembed.store.exchange import Exchange
 from bigembed.store.locks import hold, holder, take
 from bigembed.store.objects import ObjectPath
 from tests.s3 import ABSENT, KEY, SECRET, weed
+from tests.some import these
 from tests.unit.rows.written import BARE, COLUMNS, FORMATS, NAMED, TABLES, libraries, names_of, rows_of
 
 pytestmark = pytest.mark.skipif(weed() is None, reason=ABSENT)
@@ -292,9 +293,9 @@ def test_a_silent_owner_is_taken_over_and_notices(place, monkeypatch):
 @pytest.mark.parametrize(
     "estimator",
     [
-        be.PCA(n_components=2),
         be.DiffusionMap(n_components=2, n_neighbors=8, random_state=0),
-        be.LandmarkMDS(n_components=2, n_landmarks=40, random_state=0),
+        pytest.param(be.PCA(n_components=2), marks=pytest.mark.slow),
+        pytest.param(be.LandmarkMDS(n_components=2, n_landmarks=40, random_state=0), marks=pytest.mark.slow),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
@@ -391,7 +392,7 @@ def test_a_server_that_hangs_is_waited_for(place, server, rows):
 # --------------------------------------------------------------------------------- formats
 
 
-@pytest.mark.parametrize("name", sorted({*FORMATS} - {"rows.nc"}))
+@these(("rows.parquet", "rows.zarr"), "name", sorted({*FORMATS} - {"rows.nc"}))
 def test_files_of_other_formats_are_read_where_they_lie(place, tmp_path, name):
     libraries(name)
     rows, names = rows_of(), names_of()

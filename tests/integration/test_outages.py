@@ -26,6 +26,7 @@ from bigembed.store import at, create, put, remove, requests, rewrite, stored
 from bigembed.store.arrays import create_rows, read_array, write_array, write_rows
 from tests.job_files import job_in
 from tests.s3 import ABSENT, proxied, weed
+from tests.some import a_few
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(weed() is None, reason=ABSENT)]
 ROWS = np.arange(40_000.0).reshape(-1, 8)
@@ -68,7 +69,7 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("mode", ["refuse", "503", "429", "drop", "cut", "cut listings"])
+@a_few(2, "mode", ["503", "cut", "refuse", "429", "drop", "cut listings"])
 def test_every_request_is_repeated_while_the_store_is_in_trouble(server, proxy, heard, mode):
     place = at(f"{server.url}/{mode.replace(' ', '-')}")
     write_array(place / "x.zarr", ROWS)
@@ -157,6 +158,7 @@ def test_an_outage_is_over_when_no_request_is_left_that_failed(server, proxy, he
     assert not stores.away
 
 
+@pytest.mark.slow
 def test_an_outage_that_only_a_worker_meets_is_told_by_it(server, proxy):
     from distributed import Client, LocalCluster
 
@@ -207,7 +209,7 @@ def test_a_job_that_is_stopped_while_it_waits_stops(server, proxy, tmp_path, hom
         assert not run_job(job, RunOptions())["unchanged"]
 
 
-@pytest.mark.parametrize("home", ["disk", "store"])
+@a_few(1, "home", ["store", "disk"])
 def test_a_job_says_that_it_waits_while_it_waits(server, proxy, tmp_path, capsys, home):
     rows = f"{server.url}/rows-{home}.zarr"
     write_array(rows, ROWS)

@@ -157,7 +157,8 @@ def held(place: Place) -> int:
     return sum(place.client.run(count).values())
 
 
-@pytest.mark.parametrize("checkpoints", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoints", [True, False])
 def test_the_same_bytes_from_the_memory_of_workers_one_of_which_dies(
     place: Place, weights: Any, expected: bytes, checkpoints: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

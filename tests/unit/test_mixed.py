@@ -184,9 +184,7 @@ UNKNOWN = {
 
 
 @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
-@pytest.mark.parametrize(
-    ("step", "suffix"), [(step, suffix) for step in UNKNOWN for suffix in (".csv", ".parquet")], ids=str
-)
+@a_few(2, ("step", "suffix"), [(step, suffix) for suffix in (".csv", ".parquet") for step in UNKNOWN], ids=str)
 def test_columns_of_text_are_categories_in_jobs_and_other_texts_are_said(
     step: str, suffix: str, tmp_path: Path
 ) -> None:

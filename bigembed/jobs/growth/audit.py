@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -88,6 +88,12 @@ def search_index(estimator: Any) -> Index | None:
     return index if isinstance(index, Index) else None
 
 
+def compared_by(estimator: Any, source: RowSource) -> Shape:
+    """Return how the rows of a model are compared: as its graph compares them; without one by Euclidean distances."""
+    shape = getattr(extension_of(estimator).model, "shape", None)
+    return shape if isinstance(shape, Shape) else Shape(source.shape[0], source.width, str(source.work), "euclidean")
+
+
 def found_lists(rows: Array, index: Index) -> Array:
     """Internal ids of the fitted rows that the search joins to prepared rows: int64 (m, widest), −1 where there are
     no more."""
@@ -152,7 +158,8 @@ def audit(
             if judged:
                 with reporter.stage("audit"), place_for(job, there, reporter, fitted):
                     exchange = Exchange(str(work / "exchange"))
-                    figures |= _figures(job, version, there, judged, min(sample, fitted), seed, exchange)
+                    judged, found_of = _figures(job, version, there, judged, min(sample, fitted), seed, exchange)
+                    figures |= found_of
             found = {
                 "output": str(growth.root),
                 "version": version.root.name,
@@ -176,16 +183,16 @@ def share_changed(job: JobSpec, version: Version, there: Snapshot) -> float:
 
 def _figures(
     job: JobSpec, version: Version, there: Snapshot, new: int, known: int, seed: int, exchange: Exchange
-) -> dict[str, Any]:
-    """Distances, misfits and recall of samples of ``new`` rows and of ``known``, fitted ones."""
+) -> tuple[int, dict[str, Any]]:
+    """Distances, misfits and recall of samples of ``new`` rows and of ``known``, fitted ones; and how many new rows
+    are there to judge, without deleted ones and those that the steps leave out."""
     model, kept = load(version.model, job.functions), places_of(version)
     remove(exchange.root)  # of an audit that was killed
     source, all_rows = (_as_method_sees(model, there, rows) for rows in (version.fitted, there.shape[0]))
     source = source if kept is None else kept.of(source)
     n, known = source.shape[0], min(known, source.shape[0])
-    metric = getattr(model, "metric", None)
-    cosine = "cosine" if isinstance(metric, str) and metric == "cosine" else "euclidean"
-    every, fitted = (Shape(rows, source.width, str(source.work), cosine) for rows in (there.shape[0], n))
+    shape = compared_by(model, source)
+    every, fitted = (replace(shape, n=rows) for rows in (there.shape[0], n))
     generator = np.random.default_rng([seed, version.fitted])
     since = np.sort(generator.choice(there.shape[0] - version.fitted, new, replace=False))
     known_ids = np.sort(generator.choice(n, known, replace=False))
@@ -194,7 +201,7 @@ def _figures(
     there_too = (complete(drawn) if leaves_out(getattr(model, "steps_", ())) else np.ones(new, bool)) & ~gone[since]
     drawn, ids, new = drawn[there_too], np.concatenate([n + since[there_too], known_ids]), int(there_too.sum())
     if not new:
-        return {}
+        return 0, {}
     rows = np.concatenate([drawn, rows_at(source, fitted, known_ids)])
     if wrong := (version.fitted + since[there_too])[~np.isfinite(drawn).all(axis=1)].tolist():
         raise InputError(
@@ -215,7 +222,7 @@ def _figures(
         figures["recall"] = {"n_neighbors": k, "recall": found.recall, "standard_error": found.standard_error}
     exchange.clear()
     remove(exchange.root)
-    return figures
+    return new, figures
 
 
 def _as_method_sees(model: Any, there: Snapshot, n: int) -> RowSource:
@@ -277,8 +284,8 @@ def reasons(figures: dict[str, Any], limits: Limits) -> list[str]:
             out.append(f"the median {name} of new rows is {times} (limit {limits.ratio:g})")
         if found and found["beyond"] - 2 * found["standard_error"] > limits.beyond:
             out.append(
-                f"{found['beyond']:.3g} of the new rows have a {name} that only 0.01 of the fitted ones have (limit "
-                f"{limits.beyond:g})"
+                f"{100 * found['beyond']:.3g} % of the new rows have a {name} that only 1 % of the fitted ones have "
+                f"(limit {100 * limits.beyond:g} %)"
             )
     found = figures.get("recall")
     if found and found["recall"] + 2 * found["standard_error"] < limits.recall:

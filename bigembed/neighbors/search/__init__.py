@@ -247,8 +247,12 @@ def nearest_block(
     """The k nearest rows of a block to every query."""
     rows = prepare(block.rows, shape)
     found, squared = empty_lists(len(queries), k, rows.dtype)
-    compare = update_lists
-    if len(queries) * shape.n > COMPILED_PAIRS:
+    compare: Any = update_lists
+    if not shape.euclidean:
+        from bigembed.neighbors.search.by_metric import by_metric
+
+        compare = by_metric(shape).update_lists  # type: ignore[union-attr]
+    elif len(queries) * shape.n > COMPILED_PAIRS:
         from bigembed.neighbors.search.by_metric import search_rows
 
         compare = search_rows

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zarr
+from scipy.spatial.distance import cdist
 
 import bigembed as be
 from bigembed import errors
@@ -519,7 +520,7 @@ class TestAudit:
         assert 0.8 < fine["figures"]["distance"]["ratio"] < 1.25
         append_rows(tmp_path / "x.zarr", draw(100, 2, shift=0.5))
         found = audit(asked)
-        assert any("distance that only 0.01" in reason for reason in found["due"])
+        assert any("distance that only 1 %" in reason for reason in found["due"])
         assert found["figures"]["distance"]["beyond"] == pytest.approx(0.25, abs=0.05)
         if method in ("pca", "diffusion_map"):
             assert any("misfit" in reason for reason in found["due"])
@@ -552,6 +553,31 @@ class TestAudit:
         assert misfit.function(new[:20]).shape == (20,)
         assert (misfit.function(new[:20] + 100) == 1.0).all()  # out of reach
         assert (np.sum(found_lists(new[:20], index) >= 0, axis=1) >= 8).all()
+
+    def test_distances_and_recall_are_those_of_the_metric(self, tmp_path):
+        generator = np.random.default_rng(0)
+        families = generator.random((12, 120)) < 0.2
+
+        def bits(count):
+            """Rows that have most marks of their family and a few of their own, some rows far more than others."""
+            own = generator.random((count, 120)) < 0.15 * generator.random((count, 1))
+            marks = families[generator.integers(0, 12, count)] & (generator.random((count, 120)) < 0.8)
+            return (own | marks).astype("f4")
+
+        fitted, new = bits(500), bits(200)
+        write_array(tmp_path / "x.zarr", fitted, chunk_rows=128)
+        asked = job_in(tmp_path, "umap", metric="jaccard", n_neighbors=10)
+        refresh(asked)
+        append_rows(tmp_path / "x.zarr", new)
+        found = audit(asked)
+        apart = cdist(new.astype(bool), fitted.astype(bool), "jaccard")
+        assert found["figures"]["distance"]["new"]["0.5"] == pytest.approx(np.median(apart.min(axis=1)), abs=1e-6)
+        assert found["figures"]["recall"]["recall"] > 0.99
+        assert found["due"] == []
+        near, other = (np.argsort(each, axis=1)[:, :10] for each in (apart, cdist(new, fitted)))
+        assert np.mean([len({*one} & {*two}) / 10 for one, two in zip(near, other, strict=True)]) < 0.9
+        be.delete_rows(tmp_path / "x.zarr", rows=np.arange(500, 580))
+        assert audit(asked)["rows"] == {"fitted": 500, "new": 200, "judged": 120}
 
     def test_chance_is_no_drift(self):
         generator = np.random.default_rng(0)

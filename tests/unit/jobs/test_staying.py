@@ -91,7 +91,7 @@ def shares(old, new):
 class TestStays:
     """What is published of a version lies over the one before, and its model places rows there."""
 
-    @these(("pca", "umap"), "method", METHODS)
+    @these(("umap",), "method", METHODS)
     def test_rows_stay_where_they_were_and_new_ones_are_placed_in_the_frame(self, tmp_path, method):
         first, second, third = grown(tmp_path, method, then=(440, 484))
         version = current(tmp_path)

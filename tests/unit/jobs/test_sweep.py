@@ -222,6 +222,7 @@ def test_values_of_the_command_line(asked, tmp_path):
     assert Path(tmp_path / "out.zarr" / "maps.html").exists()
 
 
+@pytest.mark.slow
 def test_steps_are_fitted_once_for_all_points(tmp_path, rows):
     """The points of a sweep with steps are the runs of jobs with the same steps, whose rows may have holes."""
     holes = np.where(np.random.default_rng(1).random(rows.shape) < 0.01, np.nan, rows)

@@ -109,7 +109,7 @@ class TestDescendingMaps:
     """t-SNE and UMAP: the same bytes in memory and by blocks, killed or not, new rows, every start, a user's
     weights."""
 
-    @each
+    @umap_first
     def test_memory_and_blocks_have_the_same_bytes_killed_or_not(
         self, method: Method, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
