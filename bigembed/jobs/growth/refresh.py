@@ -189,7 +189,8 @@ def _fit(
     first = StoreRows(shape, there.dtype, path=str(job.input_path), content=version.content)
     rows = inputs.Input(job.input_path, frames.undeleted(version, first), frame=frame)
     told = RunOptions(reporter, reporter.progress, reporter.options.deadline, remaining=reporter.remaining)
-    run_job(mine, told, rows=rows)
+    with reporter.logs.silent():
+        run_job(mine, told, rows=rows)
     try:
         version.keep(growth.unchanged(job, version.ledger, account.snapshot(job.input_path), False, reporter))
     except ChangedInputError:

@@ -134,6 +134,7 @@ class Logs:
         self.run = run
         self.stage: str | None = None
         self._last = 0.0
+        self._silent = False
         self._logger = logging.getLogger("bigembed.jobs")
         self._logger.addHandler(_SILENT)
 
@@ -146,7 +147,17 @@ class Logs:
 
     def say(self, message: str, level: int = logging.INFO, **fields: Any) -> None:
         """A line."""
-        self._logger.log(level, message, extra=fields)
+        if not self._silent:
+            self._logger.log(level, message, extra={"stage": self.stage, **fields})
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Around a run inside of this one, whose own lines come to the same places."""
+        self._silent = True
+        try:
+            yield
+        finally:
+            self._silent = False
 
     def warning(self, message: Any, category: type[Warning]) -> Any:
         """Log a warning, which is shown as it is."""

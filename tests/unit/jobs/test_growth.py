@@ -26,6 +26,7 @@ from bigembed.jobs.growth.frames import MovementLimits
 from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.repair import verify_growth
 from bigembed.jobs.spec import parse_job
+from bigembed.jobs.watching import RunOptions
 from bigembed.rows.appending import append_rows
 from bigembed.rows.formats import ingest
 from bigembed.store.arrays import write_array
@@ -265,6 +266,13 @@ class TestVersions:
             for call in (refresh, extend):
                 with pytest.raises(errors.LockedError, match=r"held by .*process \d+"):
                     call(asked)
+
+    def test_each_line_of_the_log_stands_there_once(self, job, tmp_path):
+        refresh(job("pca"), RunOptions(log=str(tmp_path / "log.jsonl")))
+        lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+        for event in ("start", "done"):
+            said = [line["stage"] for line in lines if line.get("event") == event]
+            assert [said.count(stage) for stage in ("moments", "solve", "judgement", "coordinates")] == [1] * 4
 
     def test_the_status_and_the_picture(self, job, tmp_path):
         asked = job(output={"picture": "map.png"})
