@@ -7,6 +7,7 @@ distance of each pair is computed as it is defined. All are float64, and the sam
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from bigembed.distance import ALIASES, FUNCTIONS, MAPPED, METRICS, SETS, every_squared, known
+from bigembed.distance import ALIASES, FUNCTIONS, MAPPED, METRICS, SETS, every_squared, known, set_distances
 from bigembed.errors import InputError, InputTypeError, meant
 from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.runtime.parameters import Kind, function_of, is_name, reference
@@ -26,8 +27,6 @@ NAMES = tuple(name for name, one in METRICS.items() if one.graphs)
 CHORD = "the chord 2 sin(θ/2) of the angle θ on the unit sphere"
 PAIR = 50.0
 """What the place of a pair in a list takes, in terms |x − y|."""
-EXACT_32 = 1 << 24
-"""Counts below this are exact in float32."""
 ROUNDING = 1e-5
 """Share of the root mean square distance that counts as rounding."""
 NUMBERS_OF_A_MESSAGE = 6
@@ -80,6 +79,13 @@ class RowMetric:
     def bounded(self) -> bool:
         """Whether distances are at most 2, whatever the rows."""
         return known(self.name).bounded
+
+    @property
+    def unrelated(self) -> float:
+        """The distance of rows that have nothing in common; infinite where distances grow without end."""
+        if self.own or not self.bounded:
+            return math.inf
+        return math.sqrt(2) if self.mapped else 1.0
 
     def terms(self, columns: int, filled: int | None = None, listed: bool = False) -> float:
         """What the distance of two rows takes, in units of a term |x − y| of dense rows; measured.
@@ -157,29 +163,13 @@ class RowMetric:
 def _named(name: str, rows: Array, others: Array) -> Array:
     """Distances by a name; of two rows without an entry 0 where the definition is 0/0."""
     if known(name).graphs == SETS:
-        return _of_sets(name, rows, others)
+        return set_distances(name, rows, others)
     called: Any = known(name).scipy
     found = np.asarray(cdist(rows, others, metric=called), np.float64)
     if name == "braycurtis":
         empty = np.ix_(~rows.any(axis=1), ~others.any(axis=1))
         found[empty] = 0.0
     return found
-
-
-def _of_sets(name: str, rows: Array, others: Array) -> Array:
-    """Distances of rows as the sets of the columns in which they are not 0.
-
-    A product of matrices counts the columns that two of them share: whole numbers, and so exact in any order.
-    """
-    p, q = ((part != 0).astype(np.float32 if part.shape[1] < EXACT_32 else np.float64) for part in (rows, others))
-    both = (p @ q.T).astype(np.float64)
-    differ = p.sum(axis=1, dtype=np.float64)[:, None] + q.sum(axis=1, dtype=np.float64)
-    differ -= 2 * both
-    if name == "rogerstanimoto":
-        return np.asarray(2 * differ / (rows.shape[1] + differ))
-    twice = 2 * differ if name == "sokalsneath" else differ
-    whole = (2 * both if name == "dice" else both) + twice
-    return np.asarray(np.divide(twice, whole, out=np.zeros_like(whole), where=whole > 0))
 
 
 def _shown(rows: Any, i: int) -> str:

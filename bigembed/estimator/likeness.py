@@ -107,7 +107,7 @@ def _outside(estimator: Any, rows: Any, reach: Array) -> float:
     if is_sparse(some) != shape.sparse or inadmissible(some, shape.compare.text)[0].any():
         return 0.0
     joined = join_rows(prepare(some, shape), index)
-    return outside(joined.indptr, joined.squared, reach)
+    return outside(joined.indptr, joined.squared, reach, shape.compare.unrelated)
 
 
 def _kept(run: Run, name: str) -> Array | None:

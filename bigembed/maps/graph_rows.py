@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from bigembed.errors import InputTypeError
 from bigembed.maps.landmark_rows import LandmarkChoice
@@ -19,7 +18,7 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Joined, in_row_order, locate_blocks
 from bigembed.neighbors.row_weights import values_path
 from bigembed.neighbors.search.by_metric import ByMetric
-from bigembed.neighbors.survey import SCALED, Shape, prepare, refuse_inadmissible, shape_in
+from bigembed.neighbors.survey import SCALED, Shape, kind_of_fitted, prepare, refuse_inadmissible, shape_in
 from bigembed.neighbors.views import APART, SECOND, VIEWS
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import LEAST_32, MOST_32, refuse_block, refuse_size
@@ -78,8 +77,7 @@ def ready_rows(rows: Any, shape: Shape, start: int = 0) -> Any:
     """
     if shape.metric == GIVEN:
         return rows
-    if is_sparse(rows) != shape.sparse:
-        rows = rows.toarray() if is_sparse(rows) else csr_array(rows)
+    rows = kind_of_fitted(rows, shape)
     values = rows.data if is_sparse(rows) else rows
     if shape.metric not in SCALED and shape.dtype == "float32" and (size := _size(values)) > MOST_32:
         refuse_size(size, MOST_32, LEAST_32)

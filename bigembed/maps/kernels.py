@@ -7,12 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import getsource
 from typing import Any
 
 import numpy as np
 from scipy.special import gammainc
 
+from bigembed.distance import of_blocks
 from bigembed.errors import InputError, meant
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import BlockFunction, function_of, reference
@@ -74,7 +76,8 @@ class Kernel:
         """
         a, b = np.asarray(rows, np.float64), np.asarray(others, np.float64)
         if self.own:
-            return self._of_function(np.asarray(rows), np.asarray(others))
+            function = partial(self._function, **self.parameters)
+            return of_blocks(function, np.asarray(rows), np.asarray(others), f"kernel={self.text}", "numbers")
         with np.errstate(all="ignore"):
             if self.name == "rbf":
                 return np.asarray(np.exp(-self.gamma * squared_distances(a, b)))
@@ -90,15 +93,6 @@ class Kernel:
     @property
     def _function(self) -> BlockFunction:
         return function_of(self.name, "kernel") if isinstance(self.name, str) else self.name
-
-    def _of_function(self, a: Array, b: Array) -> Array:
-        found = np.asarray(self._function(a, b, **self.parameters))
-        if found.shape != (len(a), len(b)) or found.dtype.kind not in "buif":
-            raise InputError(
-                f"kernel={self.text}: blocks of {len(a)} and {len(b)} rows gave an array {found.dtype} of shape "
-                f"{found.shape}; a block function returns real numbers of shape ({len(a)}, {len(b)})"
-            )
-        return np.asarray(found, np.float64)
 
 
 def checked_kernel(name: Any, parameters: Mapping[str, Any] | None = None, **numbers: float) -> Kernel:

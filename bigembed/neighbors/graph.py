@@ -14,12 +14,12 @@ from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Fitted, index_of, locate
 from bigembed.neighbors.search import Recall, Truth, exact_neighbors, internal_ids, share_found
-from bigembed.neighbors.survey import Shape, prepare, refuse_inadmissible, shape_in
+from bigembed.neighbors.survey import Shape, kind_of_fitted, prepare, refuse_inadmissible, shape_in
 from bigembed.plotting.canvas import new_axes
 from bigembed.plotting.palette import ACCENT
 from bigembed.rows.formats.tables import write_columns
 from bigembed.rows.input import row_source
-from bigembed.runtime.blocks import Array, bounds, map_blocks
+from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
 from bigembed.runtime.parameters import declared
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
@@ -213,7 +213,8 @@ class NeighborGraph:
         Returns
         -------
         pair of ndarray of shape (n, k)
-            Numbers of rows, and distances; openTSNE's ``PrecomputedNeighbors`` takes the two.
+            Numbers of rows, and distances; openTSNE's ``PrecomputedNeighbors`` takes the two. By cosine or
+            correlation the distances are Euclidean ones of scaled rows, √(2 (1 − r)), in the same order as 1 − r.
         """
 
         return lists_of(self, k)
@@ -231,7 +232,7 @@ class NeighborGraph:
         Returns
         -------
         pair of ndarray of shape (m, k)
-            Numbers of rows of the graph, nearest first, and distances.
+            Numbers of rows of the graph, nearest first, and distances as those of :meth:`lists`.
         """
 
         return query_of(self, rows, k)
@@ -349,7 +350,7 @@ def query_of(graph: NeighborGraph, rows: Any, k: int | None = None) -> tuple[Arr
     A row that the graph has is its own nearest one, at distance 0.
     """
     wanted = _checked(graph, k, None if graph.n_neighbors is None else graph.n_neighbors + 1)
-    source, _ = row_source(rows, graph.run.root / "exchange", "query", sparse=graph.shape.sparse)
+    source, _ = row_source(rows, graph.run.root / "exchange", "query", sparse=True)
     if len(source.shape) != 2 or source.shape[1] != graph.n_features:
         raise InputError(f"query: rows of {graph.n_features} columns are needed; got shape {source.shape}")
     found = map_blocks(
@@ -363,8 +364,8 @@ def query_of(graph: NeighborGraph, rows: Any, k: int | None = None) -> tuple[Arr
 
 def query_block(start: int, stop: int, *, source: Any, graph: NeighborGraph, shape: Shape, k: int) -> Any:
     """The nearest rows, by internal ids, of some of the rows of a source, and their distances."""
-    rows = source.read(start, stop)
-    if not np.isfinite(rows.data if hasattr(rows, "tocsr") else rows).all():
+    rows = kind_of_fitted(source.read(start, stop), shape)
+    if not np.isfinite(rows.data if is_sparse(rows) else rows).all():
         raise InputError(f"query: some of the rows {start} to {stop - 1} hold NaN or infinity")
     refuse_inadmissible(rows, shape, start)
     given, index = prepare(rows, shape), index_of(graph.run, shape)

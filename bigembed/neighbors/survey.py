@@ -284,6 +284,13 @@ def _bounds(rows: Any) -> dict[str, Array]:
     return {"low": rows.data.min(initial=0)[None], "high": rows.data.max(initial=0)[None]}
 
 
+def kind_of_fitted(rows: Any, shape: Shape) -> Any:
+    """New rows dense or sparse, as the rows of this shape are."""
+    if is_sparse(rows) == shape.sparse:
+        return rows
+    return rows.toarray() if is_sparse(rows) else sparse.csr_array(rows)
+
+
 def prepare(rows: Any, shape: Shape) -> Any:
     """Rows as they are searched: in the work dtype, mapped as the metric has it; CSR rows with their sketches."""
     with np.errstate(over="ignore", invalid="ignore"):

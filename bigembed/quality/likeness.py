@@ -56,18 +56,21 @@ def reach_of(squared: Array) -> Array:
     return np.asarray(np.quantile(np.sqrt(squared.astype(np.float64)), NEARLY_ALL, axis=0))
 
 
-def outside(indptr: Array, squared: Array, reach: Array) -> float:
+def outside(indptr: Array, squared: Array, reach: Array, unrelated: float = np.inf) -> float:
     """The share of new rows that lie outside of the fitted ones.
 
     ``indptr`` and ``squared``: of each new row the squared distances to fitted rows near it (CSR). Outside is a row
-    whose 5th nearest is farther than 1.5 times the distance within which 99 of 100 fitted rows have theirs.
+    whose 5th nearest is farther than 1.5 times the distance within which 99 of 100 fitted rows have theirs, or, where
+    distances end at that of ``unrelated`` rows, than halfway from there to that end.
     """
     rank = min(RANK, len(reach), int(np.diff(indptr).min(initial=RANK)))
     if len(indptr) < 2 or rank < 1:
         return 0.0
     parts = np.split(squared, indptr[1:-1])
     own = np.sqrt(np.array([np.partition(part, rank - 1)[rank - 1] for part in parts], np.float64))
-    return float(np.mean(own > FARTHER * reach[rank - 1]))
+    near = float(reach[rank - 1])
+    limit = FARTHER * near if near >= unrelated else min(FARTHER * near, (near + unrelated) / 2)
+    return float(np.mean(own > limit))
 
 
 def missing_shares(rows: Any) -> Array:

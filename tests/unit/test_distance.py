@@ -88,6 +88,28 @@ class TestDistances:
         with pytest.raises(InputError, match=r"a block function returns real distances of shape \(9, 5\)"):
             Metric(function).between(*blocks())
 
+    def test_a_function_of_two_rows_is_told_from_one_of_blocks(self) -> None:
+        def pair(x: Any, y: Any) -> float:
+            return 0.0 if (x == y).all() else float(np.linalg.norm(x - y))
+
+        def choosing(x: Any, y: Any) -> float:
+            return 1.0 if x[0] > y[0] else 2.0
+
+        a, b = blocks()
+        for function in (pair, choosing):
+            with pytest.raises(InputError, match=r"A function of two rows becomes one as lambda a, b: .*cdist"):
+                Metric(function).between(a[:5], b)
+        np.testing.assert_allclose(Metric(lambda a, b: cdist(a, b, pair)).between(a, b), cdist(a, b))
+
+    @pytest.mark.parametrize("name", ["jaccard", "rogerstanimoto", "sokalsneath", "tanimoto"])
+    def test_marks_are_compared_as_scipy_compares_them(self, name: str) -> None:
+        marks = np.random.default_rng(0).random((40, 70)) < np.linspace(0.02, 0.9, 40)[:, None]
+        wanted = cdist(marks, marks[::-1], "jaccard" if name == "tanimoto" else name)
+        for rows in (marks, marks.astype("u1"), marks.astype("f4")):
+            np.testing.assert_array_equal(checked_metric(name, None).between(rows, rows[::-1]), wanted)
+        other = np.where(marks, 2.5, 0.0)
+        np.testing.assert_array_equal(checked_metric(name, None).between(other, 3 * other[::-1]), wanted)
+
     def test_wrong_entries_are_named(self) -> None:
         good = np.zeros((3, 4))
         assert wrong_entries(good) == []

@@ -330,7 +330,7 @@ def _warnings(solve: dict[str, Any], chosen: dict[str, Any], estimator: Landmark
             f"an eigenvalue of the landmarks is more negative ({solve['lowest']:.4g}) than the last coordinate's is "
             f"positive ({solve['last']:.4g}): the distances are far from Euclidean, and that coordinate says little"
         )
-    if _number(solve["change"]["2"]) > MOVED:
+    if chosen["landmarks"] < chosen["sampled"] and _number(solve["change"]["2"]) > MOVED:
         messages.append(
             f"half of the landmarks would move the rows by {solve['change']['2']:.0%} of their spread: take more than "
             f"n_landmarks={chosen['landmarks']}, or fewer components"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.manifold import Isomap
 from sklearn.neighbors import KNeighborsTransformer, NearestNeighbors
@@ -51,6 +52,15 @@ class TestLists:
         np.testing.assert_array_equal(found, indices)  # (a row that is there is its own nearest one)
         np.testing.assert_allclose(apart, distances, atol=1e-12)
         np.testing.assert_array_equal(graph.query(rows[N:], k=2)[0], indices[N:, :2])
+
+    def test_sparse_or_dense_it_finds_the_same(self) -> None:
+        bits = (np.random.default_rng(0).random((260, 40)) < 0.2).astype("u1")
+        fitted, new = bits[:240], bits[240:]
+        wanted = NearestNeighbors(n_neighbors=5, metric="jaccard").fit(fitted > 0).kneighbors(new > 0)[0]
+        for graph_rows in (fitted, csr_array(fitted)):
+            graph = be.build_neighbor_graph(graph_rows, 5, metric="jaccard")
+            for asked in (new, csr_array(new)):
+                np.testing.assert_allclose(graph.query(asked)[1], wanted, atol=1e-7)
 
     @pytest.mark.parametrize("metric", ["cosine", pytest.param("yule", marks=pytest.mark.slow)])
     def test_of_many_blocks_and_other_metrics(self, metric: str, small_blocks: None) -> None:
