@@ -103,7 +103,8 @@ class Selection:
     columns: Annotated[
         str | None,
         typer.Option(
-            help="Columns of a table, separated by commas; by default all but ids, weights, labels and epsilons."
+            help="Columns of a table, separated by commas: names, patterns (b*), !NAME for all but these; by default "
+            "all but ids, weights, labels and epsilons."
         ),
     ] = None
     array: Annotated[

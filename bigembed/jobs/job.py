@@ -49,8 +49,8 @@ class InputTable(Table):
     dataset: str | None = None
     """A data set to generate; its parameters stand in the same table."""
     columns: list[str] | None = None
-    """Columns of a table that are the rows; by default all but those that belong to the rows: ids, weights,
-    labels, epsilons, target_density."""
+    """Columns of a table that are the rows: names, patterns (``"b*"``), and ``"!name"`` for all but these; by default
+    all but those that belong to the rows: ids, weights, labels, epsilons, target_density."""
     array: str | list[str] | None = None
     """The array of a file that holds several: a path in HDF5; X, layers/NAME or obsm/NAME of an AnnData; a netCDF
     variable, or several of one shape, which become columns."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 
@@ -126,7 +127,7 @@ class Choice:
     """What is wanted of a source that holds several things. Empty: what the format says, if that is one thing."""
 
     columns: tuple[str, ...] = ()
-    """Columns of a table."""
+    """Columns of a table, by names or patterns: see :meth:`named_in`."""
     array: tuple[str, ...] = ()
     """The array, by its path or its name; several netCDF variables of one shape become columns."""
     rows: tuple[str, ...] = ()
@@ -152,6 +153,34 @@ class Choice:
         """What was chosen, by the name under which the attributes of a copy record it."""
         chosen = {RECORDED.get(one.name, one.name): getattr(self, one.name) for one in fields(self)}
         return {name: value for name, value in chosen.items() if value}
+
+    def named_in(self, path: Any, there: Iterable[str]) -> Self:
+        """The same with the columns that its patterns mean of those that are there (``b*``; ``!name``: without it).
+
+        InputError where a pattern means none.
+
+        >>> Choice(columns=("!b", "!c*")).named_in("x.csv", ["a", "b", "c1", "c2"]).columns
+        ('a',)
+        >>> Choice(columns=("c?", "a")).named_in("x.csv", ["a", "b", "c1", "c2"]).columns
+        ('c1', 'c2', 'a')
+        """
+        there = list(there)
+        if all(name in there for name in self.columns):
+            return self
+        found: dict[str, None] = {}
+        if self.columns[0].startswith("!") and self.columns[0] not in there:
+            found = dict.fromkeys(name for name in there if name not in self.aligned)
+        for name in self.columns:
+            without = name.startswith("!") and name not in there
+            pattern = name[without:]
+            alike = [one for one in there if fnmatchcase(one, pattern) and one not in self.aligned]
+            if not alike and (without or "*" in name or "?" in name):
+                raise InputError(
+                    f"{path}: no column is called {pattern!r}{meant(pattern, there)}; there are {listed(there)}"
+                )
+            for one in [name] if name in there or not alike else alike:
+                _ = found.pop(one, None) if without else found.setdefault(one)
+        return replace(self, columns=tuple(found))
 
     def of_table(self, path: Any, there: Mapping[str, str]) -> tuple[str, ...]:
         """The columns of a table that make the rows; InputError where it lacks them. ``there``: see ``described``."""

@@ -253,10 +253,11 @@ def open_delimited(path: AnyPath, choice: reader.Choice) -> DelimitedReader:
     there = [one.strip() for one in first] if head else [str(number) for number in range(len(first))]
     if not head:
         choice = replace(choice, expected=())
-    chosen = choice.columns or choice.expected
     if head and len(there) > 1 and not there[0] and INDEX not in there:
         there[0] = INDEX
-        choice = choice if chosen else replace(choice, aligned=(*choice.aligned, INDEX))
+        choice = replace(choice, aligned=(*choice.aligned, INDEX))
+    choice = choice.named_in(path, there)
+    chosen = choice.columns or choice.expected
     _refuse_names(path, there, [*chosen, *choice.aligned] if chosen else there)
     wanted = choice.of_table(path, dict.fromkeys(there, ""))
     names = {name or f"column {number}": "" for number, name in enumerate(there)}

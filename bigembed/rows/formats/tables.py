@@ -198,6 +198,7 @@ def open_parquet(paths: Sequence[AnyPath], choice: reader.Choice) -> ParquetRead
     kinds, wrong = merged(schemas)
     there = {name: str(kind) for name, kind in kinds.items()}
     in_all = {name: kind for name, kind in kinds.items() if name not in wrong}
+    choice = choice.named_in(paths[0], kinds)
     wanted = of_lists(choice, paths[0], in_all).of_table(paths[0], there)
     if wanted and not (choice.columns or choice.expected):
         require_same_names(schemas)

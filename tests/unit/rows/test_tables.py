@@ -215,6 +215,28 @@ def csv_of(path: Path, text: str) -> Path:
     return path
 
 
+class TestPatterns:
+    """Columns by patterns: those that are meant, of Parquet and CSV, and what means none."""
+
+    @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+    def test_columns_are_left_out_or_chosen(self, tmp_path, suffix):
+        table = {"id": ["x", "y"], "b0": [0, 1], "b1": [1, 1], "smiles": ["C", "O"], "activity": [5.0, 6.0]}
+        path = tmp_path / "rows.csv"
+        if suffix == ".csv":
+            path.write_text("id,b0,b1,smiles,activity\nx,0,1,C,5\ny,1,1,O,6\n")
+        else:
+            path = folder_of(tmp_path / "rows", table)
+        for columns in (["b*"], ["!smiles", "!activity"], ["![sa]*"], ["b?"]):
+            choice = Choice(columns=tuple(columns), aligned=("id",))
+            reader = open_reader(path, choice)
+            assert reader.features == ("b0", "b1"), columns
+            assert np.concatenate([*reader.stream(0, 2)]).tolist() == [[0, 1], [1, 1]]
+        assert open_reader(path, Choice(columns=("activity", "b*"))).features == ("activity", "b0", "b1")
+        for columns in (["c*"], ["!activty"], ["b*", "c"]):
+            with pytest.raises(InputError, match=r"no columns? (is called|c)"):
+                open_reader(path, Choice(columns=tuple(columns)))
+
+
 class TestSeparators:
     """What separates the fields of a CSV."""
 
