@@ -364,6 +364,27 @@ def verify(
 
 @app.command()
 @grouped
+def status(
+    path: Annotated[str, typer.Argument(metavar="OUT", help="An output: a run, a growing embedding, coordinates.")],
+    *,
+    printing: arguments.Printing,
+) -> None:
+    """How a job stands: at work, interrupted, done; its stage, its warnings. Changes nothing.
+
+    Exit status: 0 done, 4 at work, 5 interrupted (killed, too); of a job that failed its own.
+    """
+    with printing.console() as console:
+        from bigembed.jobs.report.lines import status_lines
+        from bigembed.jobs.verify import standing
+
+        found = standing(path)
+        console.result(found, status_lines(found))
+        if found["exit"]:
+            raise typer.Exit(found["exit"])
+
+
+@app.command()
+@grouped
 def report(
     path: Annotated[str, typer.Argument(metavar="RUN", help="A run: finished, stopped or damaged.")],
     out: Annotated[str | None, typer.Option(metavar="PAGE.html", help="The page; by default RUN with .html.")] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -49,9 +50,10 @@ class Session:
         """Around what holds its output: how it stands and how it ends is written. ``log``: the log that is kept."""
         with (
             logs.logs(self.output, log, self.options.log) as written,
-            logs.warnings_changed(written.warning),
             status.Status(status_file, owner, self.options.deadline) as standing,
+            logs.warnings_changed(partial(self._warned, written, standing)),
         ):
+            self.metrics.warnings = Counter(one["category"] for one in standing.value["warnings"])
             if (last := standing.value["last_success"]) is not None:
                 self.metrics.last_success = datetime.fromisoformat(last).timestamp()
             made = Reporter(self.options, self.output, standing, written, self.metrics)
@@ -62,6 +64,13 @@ class Session:
                     if isinstance(error, BigembedError) or error.errno not in FULL:
                         raise
                     raise FullDiskError(reporter.full(error)) from error
+
+    def _warned(self, written: logs.Logs, standing: status.Status, message: Any, category: type[Warning]) -> Any:
+        """Log a warning, which is shown as it is, and keep it with how the job stands."""
+        standing.warning(message, category)
+        self.metrics.warnings = Counter(one["category"] for one in standing.value["warnings"])
+        self.metrics.write()
+        return written.warning(message, category)
 
     @contextmanager
     def hold_folder(self, root: AnyPath) -> Iterator[tuple[Reporter, Lock]]:

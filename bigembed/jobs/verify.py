@@ -8,12 +8,15 @@ from typing import Any
 
 from bigembed import __version__
 from bigembed.errors import DamagedError, InterruptedRun, JobError, MissingPathError
+from bigembed.estimator.transform import aside_of
+from bigembed.jobs.extend import status_path
 from bigembed.jobs.growth.repair import is_growth, verify_growth
 from bigembed.jobs.record import after_refusal, verify_stages
 from bigembed.jobs.report.figures import Entry, map_figures
 from bigembed.jobs.report.page import filled, refuse_page
 from bigembed.jobs.report.run_map import draw_coordinates
 from bigembed.jobs.scene import table_of
+from bigembed.jobs.watching.status import read_status
 from bigembed.quality import FAITHFUL, FIGURES
 from bigembed.quality.certify import MapQuality, certify
 from bigembed.rows import RowSource
@@ -149,3 +152,20 @@ def _command(figures: dict[str, Any], paths: dict[str, str]) -> str:
     options = {"k": "n_neighbors", "samples": "samples", "metric": "metric", "seed": "seed"}
     words = ["bigembed", "certify", paths["rows"], paths["coordinates"]]
     return shlex.join([*words, *(word for name, key in options.items() for word in (f"--{name}", str(figures[key])))])
+
+
+# ---------------------------------------------------------------------------------------------------------- standing
+
+
+def standing(path: PathLike) -> dict[str, Any]:
+    """Return how the job stands whose output lies at a path.
+
+    ``"exit"`` is the exit status that says so: 0 done, 4 at work, else that with which it ended. Raises
+    :class:`MissingPathError` where no job has written how it stands.
+    """
+    out = at(path).absolute()
+    found = read_status(out) or read_status(aside_of(out), status_path(out))
+    if not found:
+        raise MissingPathError(f"{path}: no job has written how it stands, neither there nor to {status_path(out)}")
+    ended = (found.get("error") or {}).get("status", 0)
+    return {"output": str(path), **found, "exit": 4 if found["state"] in ("planned", "running") else int(ended)}

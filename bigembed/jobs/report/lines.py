@@ -263,6 +263,19 @@ def growth_lines(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def status_lines(found: Mapping[str, Any]) -> list[str]:
+    """How a job stands, in lines to print."""
+    lines = [f"{found['output']}: {found['state']}, {found.get('updated')}"]
+    if found["exit"] == 4:
+        blocks = f", {found['label']}: {found['done']} of {found['total']}" if found.get("label") else ""
+        left = found.get("remaining_seconds")
+        lines.append(f"  stage {found['stage']}{blocks}" + ("" if left is None else f"; some {left:.0f} s are left"))
+    if found.get("error"):
+        lines.append(f"  status {found['exit']}: {found['error']['message']}")
+    lines += [f"  {one['category']}: {one['message']}" for one in found.get("warnings") or ()]
+    return lines
+
+
 def audit_lines(found: dict[str, Any]) -> list[str]:
     """Write the outcome of an audit in lines to print."""
     rows, lines = found["rows"], []

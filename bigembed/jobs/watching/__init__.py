@@ -123,6 +123,8 @@ class Metrics:
     """Planned seconds by stage."""
     memory: dict[str, dict[str, int]] = field(default_factory=dict)
     """``planned`` and ``measured`` peaks in bytes by process."""
+    warnings: Mapping[str, int] = field(default_factory=dict)
+    """How many by category, of the start that had something to do last."""
     away: int = 0
     """Object stores that do not answer now."""
     outages: list[float] = field(default_factory=list)
@@ -170,6 +172,8 @@ class Metrics:
         gauge("stage_planned_seconds", "Seconds that a stage was planned to take.", planned, "stage")
         remaining = 0.0 if self.state == "done" else self.remaining
         gauge("run_remaining_seconds", "Seconds that what is left of the run will take.", {(): remaining})
+        said = {(category,): float(count) for category, count in self.warnings.items()}
+        gauge("run_warnings", "Warnings of the run.", said or {("",): 0.0}, "category")
         gauge("stores_away", "Object stores that do not answer.", {(): self.away})
         gauge("store_outages", "Outages of object stores in this run that are over.", {(): len(self.outages)})
         gauge("store_outage_seconds", "Seconds that they took.", {(): sum(self.outages)})

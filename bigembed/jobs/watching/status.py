@@ -123,6 +123,8 @@ NAME = "status.json"
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 KEPT_OUTAGES = 20
 """The last outages of object stores that it tells of."""
+KEPT_WARNINGS = 50
+"""The last warnings that it has."""
 SECONDS = 2.0
 """Between two writings of the progress of a stage."""
 BAD_INPUT = (errors.InputError, errors.InputTypeError, MissingPathError, errors.ExistingOutputError, errors.JobError)
@@ -185,6 +187,7 @@ class Status:
             "remaining_seconds": None,
             "frozen": [],
             "outages": [],
+            "warnings": [],
             "shares": {},
             "owner": owner.about(),
             "started": moment(time.time()),
@@ -193,6 +196,7 @@ class Status:
             **_kept(path),
         }
         self._written = 0.0
+        self._began = False
         self._turn = threading.RLock()  # (who waits for the store of this file hears of it in the same thread)
 
     def __enter__(self) -> Self:
@@ -232,9 +236,21 @@ class Status:
         else:
             self.value |= {"left": None, "fruitless": None}
 
+    def warning(self, message: Any, category: type[Warning]) -> None:
+        """A warning of this start."""
+        self._begin()
+        said = {"category": category.__name__, "message": redacted(str(message))}
+        self.write_soon(warnings=[*self.value["warnings"], said][-KEPT_WARNINGS:])
+
+    def _begin(self) -> None:
+        """Forget the warnings of the start before this one, which has something to do."""
+        if not self._began:
+            self._began, self.value["warnings"] = True, []
+
     def event(self, event: Event) -> None:
         """A stage starts or ends; a worker gives no sign of life, or is given up; an object store is away or back."""
         if event.kind == "start":
+            self._begin()
             self.write(state="running", stage=event.stage, label=None, done=0, total=None)
         elif event.kind in ("done", "reused"):
             finished = [*self.value["finished_stages"], event.stage]
@@ -290,12 +306,14 @@ class Status:
                 self.path.unlink(missing_ok=True)
 
 
-def read_status(root: AnyPath) -> dict[str, Any]:
+def read_status(root: AnyPath, path: AnyPath | None = None) -> dict[str, Any]:
     """``status.json`` of a run, or ``{}``. What a process that was killed left as running is ``interrupted``.
+
+    ``path``: where it lies, if not in the folder that is held.
 
     :class:`DamagedError` if it does not say what was written.
     """
-    path = root / NAME
+    path = path or root / NAME
     try:
         found = files.read_sealed(path)
     except MissingPathError:
@@ -316,8 +334,10 @@ def known_status(root: AnyPath) -> dict[str, Any]:
 
 
 def _kept(path: AnyPath) -> dict[str, Any]:
-    """Return what a job takes over from the one before it: when one ended well, and what it has announced to write."""
+    """Return what a job takes over from the one before it: when one ended well, what it has announced to write, and the
+    warnings, which stay where nothing is left to do."""
     found: dict[str, Any] = {}
     with suppress(DamagedError, MissingPathError):
         found = files.read_sealed(path)
-    return {name: found.get(name) for name in ("last_success", "claimed", "left", "fruitless")}
+    kept = {name: found.get(name) for name in ("last_success", "claimed", "left", "fruitless")}
+    return {**kept, "warnings": found.get("warnings") or []}

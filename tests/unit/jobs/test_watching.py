@@ -20,9 +20,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
 
 import bigembed as be
 from bigembed import errors
+from bigembed.cli import app
 from bigembed.jobs import parse_deadline
 from bigembed.jobs.extend import extend, status_path
 from bigembed.jobs.places import ClusterTable
@@ -364,6 +366,34 @@ class TestStatus:
         assert json.loads((tmp_path / "run.zarr" / "status.json").read_text())["state"] == "running"
         found = read_status(tmp_path / "run.zarr")
         assert (found["state"], found["stage"], found["error"]["status"]) == ("interrupted", "mean", 5)
+        done = CliRunner().invoke(app, ["status", str(tmp_path / "run.zarr")])
+        assert (done.exit_code, "run.zarr: interrupted" in done.output) == (5, True)
+
+    def test_the_command_says_how_a_job_stands_and_its_warnings(self, write_job, rows, tmp_path):
+        run = tmp_path / "run.zarr"
+
+        def said(path=run):
+            done = CliRunner().invoke(app, ["status", str(path), "--json"])
+            return done.exit_code, json.loads(done.output.splitlines()[-1])
+
+        assert CliRunner().invoke(app, ["status", str(run)]).exit_code == 2
+        metrics = RunOptions(metrics=tmp_path / "run.prom")
+        with pytest.warns(errors.BigembedWarning, match="mind"):
+            run_job(read_job(write_job('warns = "mind"')), metrics)
+        status, found = said()
+        assert (status, found["state"]) == (0, "done")
+        assert [one["category"] for one in found["warnings"]] == ["BigembedWarning"]
+        assert "mind" in found["warnings"][0]["message"]
+        assert 'bigembed_run_warnings{category="BigembedWarning"' in (tmp_path / "run.prom").read_text()
+        run_job(read_job(write_job('warns = "mind"')), metrics)  # (nothing is left to do)
+        assert len(said()[1]["warnings"]) == 1
+        with hold(run) as lock, Status(run / "status.json", lock.owner) as working:
+            working.event(Event("start", "search"))
+            status, found = said()
+            assert (status, found["stage"], found["warnings"]) == (4, "search", [])
+        run_job(read_job(write_job("warns = ''")), metrics)
+        assert said()[1]["warnings"] == []
+        assert "BigembedWarning" not in (tmp_path / "run.prom").read_text()
 
     def test_progress_is_written_now_and_then(self, tmp_path, monkeypatch):
         with hold(tmp_path) as lock, Status(tmp_path / "status.json", lock.owner) as status:
