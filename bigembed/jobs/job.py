@@ -201,6 +201,8 @@ class JobSpec(Table):
     cluster: ClusterTable = ClusterTable()
     condense: CondenseTable | None = None
     sweep: SweepTable | None = None
+    relative: frozenset[str] = frozenset()
+    """Those paths that the file gives from its own folder on: what they name moves together with the file."""
     functions: tuple[str, ...] = ()
     """Modules, or single functions, that the caller trusts: no job file can say so."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from bigembed import __version__, errors
@@ -17,7 +18,7 @@ from bigembed.jobs.watching.status import BAD_INPUT, known_status, read_status
 from bigembed.maps import method_or_step
 from bigembed.rows.formats.copying import vector_source
 from bigembed.stages import Run
-from bigembed.store import AnyPath, PathLike, absolute, files, manifests, published
+from bigembed.store import AnyPath, PathLike, absolute, at, files, manifests, published
 from bigembed.store.superseded import restorable, superseded, superseded_model
 
 # -------------------------------------------------------------------------------------------------------- identity
@@ -63,10 +64,9 @@ def key_of_run(job: JobSpec, rows: Input) -> str:
 
 
 def key_of_growth(job: JobSpec) -> str:
-    """Of a version of a growing embedding: all but its rows, which grow."""
+    """Of a version of a growing embedding: all but its rows, which grow, and may be moved with it."""
     steps = {"steps": steps_of(job)} if job.steps else {}
-    known = {"input": str(job.input_path), **steps, "method": method_of(job), **clusters_of(job)}
-    return files.digest_of({**known, "version": __version__})
+    return files.digest_of({**steps, "method": method_of(job), **clusters_of(job), "version": __version__})
 
 
 def key_of_extension(fitted: Any, rows: Input, results: PathLike | None) -> str:
@@ -121,6 +121,26 @@ def _written(root: AnyPath) -> dict[str, Any]:
     if not (isinstance(record.get("job"), dict) and isinstance(record.get("claimed"), list)):
         raise DamagedError(f"{path}: damaged: not the record of a job")
     return record
+
+
+def was_moved(root: AnyPath) -> bool:
+    """Return whether the job that wrote a run gave it another path; a link to the run is none."""
+    there = _written(root).get("job", {}).get("output", {}).get("path")
+    return there is not None and not _same(at(there), root)
+
+
+def _same(one: AnyPath, other: AnyPath) -> bool:
+    return one == other or (isinstance(one, Path) and isinstance(other, Path) and one.resolve() == other.resolve())
+
+
+def move_claims(root: AnyPath) -> None:
+    """Let a run that was moved with its folder, in which nothing else lies, claim what it has written there."""
+    record = known_record(root)
+    if (there := record.get("job", {}).get("output", {}).get("path")) is None or _same(at(there), root):
+        return
+    then, now = f"{at(there).parent}/", f"{root.parent}/"
+    moved = [now + one.removeprefix(then) if one.startswith(then) else one for one in record["claimed"]]
+    files.write_json(root / RECORD, files.sealed({**record, "claimed": moved}))
 
 
 def require_recorded(root: AnyPath, stage: str) -> None:

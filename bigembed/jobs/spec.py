@@ -347,12 +347,16 @@ def placed(path: str, root: Path) -> Path:
 
 def _rooted(job: JobSpec, root: Path) -> JobSpec:
     """Return the job with absolute paths."""
+    relative: set[str] = set()
 
     def at(path: str | None) -> str | None:
         if path is None:
             return None
         place = located(path)  # (which refuses what only looks like a URL)
-        return str(place) if is_url(path) else str(placed(path, root))
+        found = str(place) if is_url(path) else str(placed(path, root))
+        if not (is_url(path) or Path(path).expanduser().is_absolute()):
+            relative.add(found)
+        return found
 
     def changed(table: Any, *keys: str, **more: Any) -> Any:
         return table.model_copy(update={key: at(getattr(table, key)) for key in keys} | more)
@@ -365,7 +369,7 @@ def _rooted(job: JobSpec, root: Path) -> JobSpec:
         "output": changed(job.output, "path", "table", "picture", "model", "scratch", "report", "view"),
         "cluster": changed(cluster, "tls_ca", "tls_cert", "tls_key", **shared),
     }
-    return job.model_copy(update=tables)
+    return job.model_copy(update={**tables, "relative": frozenset(relative)})
 
 
 # ---------------------------------------------------------------------------------------------------------- examples

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from bigembed import __version__
 from bigembed.errors import ChangedInputError, DamagedError, ExistingOutputError, InputError, JobError, MissingPathError
-from bigembed.jobs.growth import account
+from bigembed.jobs import record
+from bigembed.jobs.growth import account, locations
 from bigembed.jobs.job import CHOICE, GRAPH, JobSpec
 from bigembed.jobs.parameters import require_single
 from bigembed.jobs.places import Place
@@ -70,6 +71,8 @@ class Version:
     """Rows, of those fitted, that were deleted when it began: they have no coordinates."""
     mask: str = ""
     """Digest of which these are; empty where none is."""
+    ids: str = ""
+    """Digest of the ids of the rows fitted (:mod:`bigembed.jobs.growth.ids`); empty where it is not known."""
 
     @property
     def run(self) -> AnyPath:
@@ -121,12 +124,27 @@ class Version:
     def describe(self) -> None:
         """Write what the version says of itself."""
         about = {name: getattr(self, name) for name in ("fitted", "asked", "content", "published")}
-        about |= {name: value for name in ("follows", "deleted", "mask") if (value := getattr(self, name))}
+        about |= {name: value for name in ("follows", "deleted", "mask", "ids") if (value := getattr(self, name))}
         files.write_json(self.root / ABOUT, files.sealed(about | {"bigembed": __version__}))
 
-    def keep(self, ledger: account.Ledger) -> None:
-        """Write the ledger."""
-        files.write_json(self.root / LEDGER, files.sealed(ledger.as_dict()), indent=None)
+    @property
+    def input(self) -> AnyPath:
+        """Return where the rows are: as the last job on them said, or in the same place beside a store that moved."""
+        file, root = self.root / LEDGER, self.root.parent.parent
+        with misread_is_damage(file):
+            known = files.read_sealed(file)
+            place, kept = str(known.get("input") or known["path"]), "input" in known
+        if not kept and record.was_moved(self.run):
+            raise ChangedInputError(
+                f"{root}: was moved since an earlier version of bigembed wrote it, and where its rows are now is not "
+                "known. bigembed extend with the job file says it"
+            )
+        return locations.located(place, root)
+
+    def keep(self, ledger: account.Ledger, job: JobSpec) -> None:
+        """Write the ledger, and where the job says that its rows are."""
+        place = locations.written(job.input_path, self.root.parent.parent, job)
+        files.write_json(self.root / LEDGER, files.sealed({"input": place} | ledger.as_dict()), indent=None)
 
 
 class Growth:
@@ -197,13 +215,13 @@ class Growth:
                 found.append(self.version(name))
         return found
 
-    def begin(self, asked: str, ledger: account.Ledger, **known: Any) -> Version:
+    def begin(self, job: JobSpec, asked: str, ledger: account.Ledger, **known: Any) -> Version:
         """Begin a new version on the rows of the ledger; ``known``: what else is known of it from the beginning."""
         names = [path.name for path in self.root.glob("versions/*-*")]
         last = max(map(_number, filter(_NAME.fullmatch, names)), default=0)
         name = f"{last + 1:04d}-{ledger.n}-{ledger.content[:8]}"
         version = Version(self.root / "versions" / name, ledger.n, asked, ledger.content, **known)
-        version.keep(ledger)
+        version.keep(ledger, job)
         version.describe()
         return version
 
@@ -249,7 +267,7 @@ class Growth:
         with misread_is_damage(root / ABOUT):
             about = files.read_sealed(root / ABOUT)
             texts = str(about["asked"]), str(about["content"]), str(about.get("published", ""))
-            since = {"follows": str(about.get("follows", "")), "mask": str(about.get("mask", ""))}
+            since = {name: str(about.get(name, "")) for name in ("follows", "mask", "ids")}
             return Version(root, int(about["fitted"]), *texts, **since, deleted=int(about.get("deleted", 0)))
 
 

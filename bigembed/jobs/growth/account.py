@@ -51,7 +51,6 @@ class Snapshot:
 class Ledger:
     """What rows ``0:n`` were when they were last looked at."""
 
-    path: str
     width: int
     dtype: str
     entries: tuple[Entry, ...] = ()
@@ -74,7 +73,7 @@ class Ledger:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Ledger:
         """From JSON."""
-        return cls(value["path"], value["width"], value["dtype"], tuple(Entry(**entry) for entry in value["entries"]))
+        return cls(value["width"], value["dtype"], tuple(Entry(**entry) for entry in value["entries"]))
 
 
 def snapshot(path: PathLike) -> Snapshot:
@@ -94,7 +93,7 @@ def first_rows(there: Snapshot, n: int) -> Snapshot:
 
 def new_ledger(there: Snapshot) -> Ledger:
     """One that covers nothing yet."""
-    return Ledger(there.path, there.shape[1], str(there.dtype))
+    return Ledger(there.shape[1], str(there.dtype))
 
 
 def doubted_entries(ledger: Ledger, there: Snapshot, verify: bool = False) -> list[Entry]:
@@ -221,11 +220,14 @@ class Range:
     """Digest of their coordinates."""
     left_out: int = 0
     """Of these rows, how many miss values and were left out by a step: their coordinates are NaN."""
+    ids: str = ""
+    """Digest of their ids (:mod:`bigembed.jobs.growth.ids`); empty where an earlier version of bigembed kept none."""
 
 
 def attributes(ranges: Sequence[Range]) -> dict[str, Any]:
     """Return the attributes of the array of coordinates: which rows were fitted and placed, by which model."""
-    known = [{name: value for name, value in asdict(part).items() if name != "left_out" or value} for part in ranges]
+    later = ("left_out", "ids")  # (earlier versions do not know them)
+    known = [{name: value for name, value in asdict(part).items() if name not in later or value} for part in ranges]
     return sealed({"bigembed": KIND, "format": manifests.FORMAT, "ranges": known})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,10 +18,11 @@ from bigembed.estimator import extension_of, run_of
 from bigembed.estimator.extension import left_out_of
 from bigembed.estimator.likeness import warn_of_unlike
 from bigembed.estimator.transform import coordinates_of, through_steps
-from bigembed.jobs import growth, inputs, places, watching
+from bigembed.jobs import growth, places, watching
 from bigembed.jobs.extend import extends_compiled
-from bigembed.jobs.growth import account
+from bigembed.jobs.growth import account, locations
 from bigembed.jobs.growth.frames import in_places, lasting_clusters, longer, movement_of, undeleted
+from bigembed.jobs.growth.ids import digest_of_ids, ids_of
 from bigembed.jobs.growth.repair import is_growth, ledger_of, repair, restore, with_remedy
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import is_planned
@@ -31,7 +32,7 @@ from bigembed.jobs.record import key_of_growth, read_record
 from bigembed.jobs.scene import CLUSTER, ROW, export, made_by, write_out
 from bigembed.maps import load
 from bigembed.rows import RowSource
-from bigembed.rows.formats.copying import aligned_of, vector_source
+from bigembed.rows.formats.copying import vector_source
 from bigembed.rows.formats.tables import ID, Table
 from bigembed.rows.growing import StoreRows, append_source
 from bigembed.runtime.blocks import Array
@@ -62,7 +63,7 @@ def extend(job: JobSpec, options: watching.RunOptions | None = None, *, verify: 
             version = grown.mark_published(version)
             known = ledger_of(version, there)
         known = growth.unchanged(job, known, there, verify, reporter)
-        version.keep(known)
+        version.keep(known, job)
         with with_remedy(job), growth.reading(job, there, reporter, version.fitted):
             repair(version, job.functions)
         covered, n = version.covered, there.shape[0]
@@ -100,22 +101,23 @@ class NewRows:
                     with reporter.stage(f"rows {start}:{stop}"):
                         earlier = known
                         known = account.with_new_rows(known, account.first_rows(self.there, max(stop, known.n)))
-                        version.keep(known)  # first, so that no row ever has coordinates and is not known
+                        version.keep(known, self.job)  # first, so that no row ever has coordinates and is not known
                         try:
                             self.place(start, stop, place, lock)
                         except InputError:
-                            version.keep(earlier)  # so that rows that cannot be placed may be mended
+                            version.keep(earlier, self.job)  # so that rows that cannot be placed may be mended
                             raise
 
     def place(self, start: int, stop: int, place: places.Place, lock: locks.Lock) -> None:
         """Place rows ``start:stop`` aside, then append them to the coordinates in one step with their account."""
         version, n = self.version, stop - start
         aside = version.root / "placing" / f"{start}-{stop}"
+        ids = digest_of_ids(self.there.path, start, stop)  # (before the rows are read: if both are replaced, it shows)
         array, content = self.compute(start, stop, place, aside)
         like, digest = arrays.read_array(array, 0, 0), account.span_digest(array, 0, n)
         left_out = left_out_of(array, getattr(self.fitted, "steps_", ()))
         model = growth.model_digest(version.model)
-        added = account.Range(start, stop, "placed", content, model, digest, left_out)
+        added = account.Range(start, stop, "placed", content, model, digest, left_out, ids)
         lock.check()
         rows = RowSource((n, *like.shape[1:]), like.dtype, path=array)
         append_source(version.array, rows, account.attributes([*version.ranges, added]))
@@ -192,9 +194,10 @@ def export_growth(growing: PathLike, out: PathLike, *, overwrite: bool = False) 
     """Write the coordinates of all rows of a growing store to ``out``, as :func:`bigembed.jobs.scene.export` does.
 
     A column ``placed`` marks the rows that the model placed after the fit; ``moved`` says how far each row moved since
-    the version before, where the map was laid over that. There is a column ``id`` where the rows
-    have ids, else ``row``, the number of the row in the store. Rows that a step left out have no coordinates (NaN), and
-    rows that were deleted when the version began are not there.
+    the version before, where the map was laid over that. There is a column ``id`` where the rows have ids, else
+    ``row``, the number of the row in the store; :class:`ChangedInputError` where the input has other ids now than the
+    rows had that were mapped. Rows that a step left out have no coordinates (NaN), and rows that were deleted when the
+    version began are not there.
     """
     grown = growth.open_growth(growing)
     version = grown.current
@@ -212,9 +215,8 @@ def growing_table(version: growth.Version) -> Table:
     method = job.get("method", {})
     made = made_by(method.get("name", ""), coordinates.width, method)
     n = coordinates.shape[0]
-    source = job.get("input", {}).get("path")
-    names = aligned_of(at(source)).get(inputs.IDS) if source is not None else None
-    first = {ROW: RowNumbers((n,), np.dtype(np.int64))} if names is None else {ID: _first(vector_source(names), n)}
+    ids = ids_of(version)
+    first = {ROW: RowNumbers((n,), np.dtype(np.int64))} if ids is None else {ID: ids}
     aligned = {**first, PLACED: PlacedMarks((n,), np.dtype(np.int8), ranges=ranges)}
     if movement_of(version):
         aligned[MOVED] = longer(in_places(version, MOVED), n)
@@ -232,25 +234,31 @@ def write_table_of(job: JobSpec, version: growth.Version) -> None:
     root, wanted = version.root.parent.parent, {"version": version.root.name, "rows": version.covered}
     if at(out).exists() and tables_of(root).get(str(out)) == wanted:
         return
-    _note(root, "tables", {str(out): None})  # (of a killed start, too)
-    write_out(growing_table(version), version.root, at(out), overwrite=True)
-    _note(root, "tables", {str(out): wanted})
+    table, place = growing_table(version), locations.written(out, root, job)
+    _note(root, "tables", {place: None})  # (of a killed start, too)
+    write_out(table, version.root, at(out), overwrite=True)
+    _note(root, "tables", {place: wanted})
 
 
 def tables_of(root: AnyPath) -> dict[str, Any]:
     """Return what each table that a store has written holds, by its path; None where that was begun only."""
-    return dict(_written(root).get("tables", {}))
+    return _by_place(root, "tables")
 
 
 def extras_of(root: AnyPath) -> dict[str, Any]:
     """Return the pictures and pages that a store has written: what each is, by its path."""
-    return dict(_written(root).get("extras", {}))
+    return _by_place(root, "extras")
 
 
-def note_extra(root: AnyPath, place: PathLike, name: str) -> None:
+def note_extra(job: JobSpec, root: AnyPath, place: PathLike, name: str) -> None:
     """Note that a store writes a picture or a page to this place."""
     if str(place) not in extras_of(root):
-        _note(root, "extras", {str(place): name})
+        _note(root, "extras", {locations.written(place, root, job): name})
+
+
+def _by_place(root: AnyPath, kind: str) -> dict[str, Any]:
+    """Return what is noted, by where it lies: beside a store that moved, if it was beside it before."""
+    return {str(locations.located(place, root)): what for place, what in _written(root).get(kind, {}).items()}
 
 
 def _written(root: AnyPath) -> dict[str, Any]:
@@ -261,7 +269,9 @@ def _written(root: AnyPath) -> dict[str, Any]:
 
 def _note(root: AnyPath, kind: str, entries: dict[str, Any]) -> None:
     known = {name: value for name, value in _written(root).items() if name in ("tables", "extras")}
-    files.write_json(root / WRITTEN, files.sealed({"tables": {}} | known | {kind: known.get(kind, {}) | entries}))
+    now = {locations.located(place, root) for place in entries}  # (earlier versions wrote the same places as absolute)
+    others = {place: what for place, what in known.get(kind, {}).items() if locations.located(place, root) not in now}
+    files.write_json(root / WRITTEN, files.sealed({"tables": {}} | known | {kind: others | entries}))
 
 
 def refuse_foreign(job: JobSpec, grown: growth.Growth) -> None:
@@ -289,13 +299,6 @@ def refuse_part(run: PathLike) -> None:
             f"{run}: holds the {current.fitted} rows that were fitted, of {current.covered}. "
             f"bigembed export {versions.parent} writes all of them, and marks those"
         )
-
-
-def _first(ids: RowSource, n: int) -> RowSource:
-    """Return the first n ids: those of rows that are appended now may be there already."""
-    if ids.shape[0] < n:
-        raise InputError(f"{ids.path}: {ids.shape[0]} ids for {n} rows. Append ids with their rows: be.append_rows")
-    return replace(ids, shape=(n,))
 
 
 @dataclass(frozen=True)

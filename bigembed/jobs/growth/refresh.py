@@ -24,6 +24,7 @@ from bigembed.estimator.frame import STAGE, FrameReference, frame_in
 from bigembed.jobs import growth, inputs, record
 from bigembed.jobs.growth import account, frames
 from bigembed.jobs.growth.extend import NewRows, extras_of, foreign_output, note_extra, refuse_foreign, write_table_of
+from bigembed.jobs.growth.ids import digest_of_ids
 from bigembed.jobs.growth.repair import ledger_of, restore, version_problems, warn, write_fitted
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import is_planned
@@ -75,14 +76,16 @@ def refresh(
                 f"{job.input_path}: all of its {len(deleted):,} rows are deleted, and none is left to map. What is "
                 f"published stays. Append rows, or delete {mask_path(job.input_path)}, which marks them"
             )
-        mask = frames.digest_of_mask(deleted)
+        # (ids before rows: where both are replaced meanwhile, they are not taken for each other's)
+        mask, ids = frames.digest_of_mask(deleted), digest_of_ids(job.input_path, 0, there.shape[0])
         undamaged = current is not None
         if current is not None and not fresh:
             known, spans = _known(job, current, there, verify, reporter, changed)
             undamaged = _is_undamaged(current)
             same = (current.asked, current.fitted, current.mask) == (asked, there.shape[0], mask) and not spans
+            same = same and current.ids in ("", ids)
             if undamaged and same and not new_frame and not _lacking_extras(job, current):
-                current.keep(known)
+                current.keep(known, job)
                 grown.mark_published(current)
                 forget(current)
                 grown.clear()
@@ -95,8 +98,8 @@ def refresh(
         if version is None:
             grown.clear()
             with growth.reading(job, there, reporter, there.shape[0] - account.rows_in(known.entries)):
-                gone: dict[str, Any] = {"deleted": int(deleted.sum()), "mask": mask}
-                version = grown.begin(asked, account.with_new_rows(known, there), follows=follows, **gone)
+                about: dict[str, Any] = {"deleted": int(deleted.sum()), "mask": mask, "ids": ids}
+                version = grown.begin(job, asked, account.with_new_rows(known, there), follows=follows, **about)
             if mask:
                 frames.write_mask(version, deleted)
         frame = None if before is None else reference_for(job, before, version, there, reporter, spans)
@@ -165,10 +168,11 @@ def _unfinished(
     """Return the version to go on with: of the same parameters and frame, its rows as they were, the same deleted."""
     for version in grown.unfinished():
         known = version.asked, version.follows, version.mask
-        if known == (asked, follows, frames.digest_of_mask(deleted[: version.fitted])):
+        mask, ids = frames.digest_of_mask(deleted[: version.fitted]), digest_of_ids(job.input_path, 0, version.fitted)
+        if known == (asked, follows, mask) and version.ids in ("", ids):
             with suppress(ChangedInputError, DamagedError):
                 frames.require_mask(version)  # (a killed start may not have written it)
-                version.keep(growth.unchanged(job, version.ledger, there, verify, reporter))
+                version.keep(growth.unchanged(job, version.ledger, there, verify, reporter), job)
                 return version
     return None
 
@@ -189,10 +193,11 @@ def _fit(
     first = StoreRows(shape, there.dtype, path=str(job.input_path), content=version.content)
     rows = inputs.Input(job.input_path, frames.undeleted(version, first), frame=frame)
     told = RunOptions(reporter, reporter.progress, reporter.options.deadline, remaining=reporter.remaining)
+    record.move_claims(version.run)
     with reporter.logs.silent():
         run_job(mine, told, rows=rows)
     try:
-        version.keep(growth.unchanged(job, version.ledger, account.snapshot(job.input_path), False, reporter))
+        version.keep(growth.unchanged(job, version.ledger, account.snapshot(job.input_path), False, reporter), job)
     except ChangedInputError:
         remove(version.root)
         raise
@@ -231,7 +236,7 @@ def _copy_extras(job: JobSpec, version: growth.Version) -> None:
     for name, file in EXTRAS.items():
         if (place := getattr(job.output, name)) and (version.root / file).is_file():
             made = (version.root / file).read_bytes()
-            note_extra(version.root.parent.parent, place, name)
+            note_extra(job, version.root.parent.parent, place, name)
             if not at(place).is_file() or at(place).read_bytes() != made:
                 put(place, made)
 

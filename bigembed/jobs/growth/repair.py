@@ -178,7 +178,8 @@ def write_fitted(version: Version, functions: Functions = (), published: str = "
         retire(version.array)
         raise DamagedError(f"{version.model}: gives other coordinates than were published")
     left_out = 0 if kept is None else version.fitted - version.deleted - kept.rows
-    everything = Range(0, version.fitted, "fitted", version.content, model_digest(version.model), found, left_out)
+    model = model_digest(version.model)
+    everything = Range(0, version.fitted, "fitted", version.content, model, found, left_out, version.ids)
     nothing = RowSource((0, *fitted.embedding_.shape[1:]), np.dtype(fitted.embedding_.dtype))
     append_source(version.array, nothing, account.attributes([everything]))
 
