@@ -180,7 +180,7 @@ def _run(
                 _place(job, rows, fitted, run, reporter)
         _save(job, fitted, reporter)
         _tabulate(job, root, reporter)
-        _draw(job, rows, fitted, reporter)
+        _draw(job, root, rows, fitted, reporter)
         publish_outputs(rows, run)
     record |= {
         "key": key_of_run(job, rows),
@@ -321,19 +321,26 @@ def publish_outputs(rows: Input, run: Run) -> None:
     publish_dataset(root, dimensions, about, [name for name in dimensions if dimensions[name] == ("row",)])
 
 
-def _draw(job: JobSpec, rows: Input, fitted: Any, reporter: Reporter) -> None:
-    """A picture of the two coordinates that show most, coloured by what is known of a data set."""
+def _draw(job: JobSpec, root: AnyPath, rows: Input, fitted: Any, reporter: Reporter) -> None:
+    """A picture of the two coordinates that show most, coloured as the page is: by labels, clusters, components, or
+    what a data set knows, if it is not too large to be drawn anew."""
     if job.output.picture is None:
         return
-    from bigembed.jobs.report.run_map import why_first
+    from bigembed.jobs.report import RunSummary
+    from bigembed.jobs.report.run_map import coloring_of, why_first
     from bigembed.plotting import scatter
+    from bigembed.store.files import temporary
 
     with reporter.stage("picture"):
         source = rows.dataset.name if rows.dataset else at(job.input.path or rows.path).name  # (no name of a copy)
         title = f"{job.method.name} of {source}"
         drawn = fitted.certificate_.get("drawn", {})
-        asked = {"axes": tuple(drawn.get("pair", (0, 1))), "note": why_first(drawn), **_colours(rows)}
-        scatter(job.output.picture, fitted.embedding_, title=title, **asked)
+        asked: dict[str, Any] = {"axes": tuple(drawn.get("pair", (0, 1))), "note": why_first(drawn)}
+        with temporary("picture") as scratch:
+            if rows.dataset is None or rows.shape[0] <= COLOURED:
+                found = coloring_of(RunSummary.read(root), None, len(fitted.embedding_), scratch)
+                asked["labels" if found.kind == "classes" else "color"] = found.values
+            scatter(job.output.picture, fitted.embedding_, title=title, **asked)
 
 
 def _report(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
@@ -354,15 +361,6 @@ def _view(job: JobSpec, root: AnyPath, reporter: Reporter) -> None:
 
     with reporter.stage("view"):
         view_run(root, job.output.view)
-
-
-def _colours(rows: Input) -> dict[str, Any]:
-    if rows.dataset is None or rows.shape[0] > COLOURED:
-        return {}
-    truth = rows.dataset.truth()
-    if "label" in truth:
-        return {"labels": truth["label"]}
-    return {"color": next(iter(truth.values()))} if truth else {}
 
 
 # ----------------------------------------------------------------------------------- outcomes

@@ -13,7 +13,7 @@ from bigembed.errors import InputError, InputTypeError
 from bigembed.rows import RowSource
 from bigembed.rows.formats.binary import is_idx, read_idx
 from bigembed.rows.opening import as_array, is_zarr, open_zarr, unmasked
-from bigembed.runtime.blocks import Array
+from bigembed.runtime.blocks import Array, bounds
 from bigembed.store import AnyPath, at, is_path
 from bigembed.store.arrays import RemoteNpy, npy_rows
 
@@ -104,8 +104,12 @@ def _pieces(y: Any) -> Iterator[Array]:
     """The labels in order, a bounded number at a time."""
     if y is None:
         raise InputError("this method requires y to be passed, but the target y is None: give a label for each row")
+    if isinstance(y, RowSource) and y.array is None:
+        _one_dimension(y.shape)
+        yield from (np.asarray(y.read(*part)).reshape(-1) for part in bounds(y.shape[0], PIECE_ROWS))
+        return
     if isinstance(y, RowSource):
-        y = y.path if y.array is None else y.array
+        y = y.array
     if is_path(y):
         y = _opened(at(y))
     if type(y).__module__.startswith("dask.") and hasattr(y, "dask"):

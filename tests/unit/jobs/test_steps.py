@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -118,3 +119,28 @@ def test_everything_wrong_is_said_at_once(write: Any) -> None:
         read_job(write(tables))
     assert sum(message in str(error.value).replace("\n", "") for message in WRONG.values()) >= 1
     assert str(error.value).count("[[steps]]") >= len(WRONG) - 1
+
+
+@pytest.mark.parametrize("method", ["linear_discriminant", "umap"])
+def test_labels_stay_with_the_rows_that_a_step_leaves(tmp_path: Path, method: str) -> None:
+    labels = np.array(["ash", "fir", "oak"])[np.argsort(np.argsort(ROWS[:, 0] + ROWS[:, 1] / 10)) * 3 // len(ROWS)]
+    lines = [",".join(["" if np.isnan(v) else repr(float(v)) for v in row]) for row in HOLES]
+    rows = "\n".join(f"{line},{label}" for line, label in zip(lines, labels, strict=True))
+    (tmp_path / "rows.csv").write_text(f"a,b,c,d,tree\n{rows}\n")
+    warm = {}
+    for given in ("tree", "none"):
+        column = 'labels = "tree"' if given == "tree" else 'columns = ["!tree"]'
+        name = method if given == "tree" else "pca"
+        text = (
+            f'[input]\npath = "rows.csv"\n{column}\n[[steps]]\nname = "missing"\n[method]\nname = "{name}"\n'
+            f'n_components = 2\n[output]\npath = "{given}.zarr"\npicture = "{given}.png"\n'
+        )
+        (tmp_path / "job.toml").write_text(text)
+        run_job(read_job(tmp_path / "job.toml"))
+        pixels = plt.imread(tmp_path / f"{given}.png")[..., :3].reshape(-1, 3)
+        warm[given] = np.mean(pixels[:, 0] > pixels[:, 2] + 0.3)
+    assert warm["tree"] > 0.001 > warm["none"] == 0  # (of one class the colour is yellow, without classes all is blue)
+    if method != "umap":
+        found = read_array(tmp_path / "tree.zarr" / "stages" / "coordinates" / "embedding")
+        alone = be.LinearDiscriminantAnalysis(n_components=2).fit(HOLES[THERE], labels[THERE])
+        np.testing.assert_allclose(found, alone.embedding_, atol=1e-9)
