@@ -101,6 +101,8 @@ class TaskMap:
         """What the calls have in common, where that is sent once."""
         self.common: Any = None
         """The future of it."""
+        self.address = str(getattr(self.client.scheduler, "address", "?"))
+        """Of the scheduler, which the client forgets when it is gone."""
 
     def run(self) -> list[Any]:
         """Return all results, in the order of the calls."""
@@ -239,7 +241,7 @@ class TaskMap:
         if future.status == "error":
             error = future.exception()
         else:  # (as all are when the connection was lost)
-            error = OSError(f"forgotten by the scheduler at {self._address()}, which was restarted or out of reach")
+            error = OSError(f"forgotten by the scheduler at {self.address}, which was restarted or out of reach")
             if self.common is not None and self.common.status == "cancelled":
                 self._submit_common()
         name = f"task {task[0]}{f'–{task[-1]}' if len(task) > 1 else ''} of {self.label!r}"
@@ -306,22 +308,19 @@ class TaskMap:
             raise self._interrupted("does not answer", "does") from error
 
     def _interrupted(self, what: str, then: str) -> InterruptedRun:
-        return InterruptedRun(f"the scheduler at {self._address()} {what}. {self.advice.again} {then}")
+        return InterruptedRun(f"the scheduler at {self.address} {what}. {self.advice.again} {then}")
 
     def _no_workers(self) -> ClusterError:
         if paused := self._paused():
             return ClusterError(
                 f"no worker took a task for {self.timeout:g} s during {self.label!r}: {len(paused)} of the cluster at "
-                f"{self._address()} are paused, since each holds almost its memory_limit before it begins; "
+                f"{self.address} are paused, since each holds almost its memory_limit before it begins; "
                 f"{self.advice.memory}"
             )
         return ClusterError(
-            f"no worker for {self.timeout:g} s during {self.label!r}: the cluster at {self._address()} has "
+            f"no worker for {self.timeout:g} s during {self.label!r}: the cluster at {self.address} has "
             f"none. {self.advice.workers()}"
         )
-
-    def _address(self) -> str:
-        return str(getattr(self.client.scheduler, "address", "?")) if self.client.scheduler else "?"
 
 
 def calls_of_task(left: int, workers: int, seconds: float | None) -> int:

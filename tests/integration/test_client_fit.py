@@ -129,7 +129,7 @@ def test_a_cluster_that_is_closed_is_an_error_of_ours() -> None:
     with started() as client:
         timer = threading.Timer(1.0, client.close)
         timer.start()
-        with pytest.raises(InterruptedRun, match=r"scheduler at .* is gone.*call it again"):
+        with pytest.raises(InterruptedRun, match=r"scheduler at tcp://127.* is gone.*call it again"):
             map_blocks(tasks.square, [(i, 0.2) for i in range(100)])
         timer.join()
 
