@@ -71,7 +71,7 @@ Color = Annotated[
     typer.Option(
         metavar="ARRAY",
         help="Colour the map: a Zarr array or .npy with a number or a label for each row, TABLE:NAME, column:J of the "
-        "input, or none. By default what is known of the rows.",
+        "input, cluster, component, or none. By default what is known of the rows.",
     ),
 ]
 Verify = Annotated[

@@ -115,8 +115,8 @@ def write_report(
     color : str or None
         What the map is coloured by: the path of an array with a number or a label for each row (Zarr or .npy); a
         table and its column, ``"table.csv:NAME"``, joined by the ids of the run if it has a column of their name;
-        ``"column:J"`` (column J of the input, from 0) or ``"none"``; by default what is known of the rows: labels of
-        the job, the truth of its data set, or the components of the graph.
+        ``"column:J"`` (column J of the input, from 0), ``"cluster"``, ``"component"`` or ``"none"``; by default what is
+        known of the rows: labels of the job, the truth of its data set, clusters, or the components of the graph.
 
     Returns
     -------

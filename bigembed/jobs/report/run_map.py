@@ -59,11 +59,16 @@ def coloring_of(summary: RunSummary, color: str | None, n: int, scratch: Path) -
     knows, clusters, components.
 
     ``color``: path of an array with a number or a label for each row of the input (Zarr or .npy), a table and its
-    column, ``column:J`` (column J of the input, from 0), or ``"none"``. Of rows that a step has left out the colours
-    are left out, too.
+    column, ``column:J`` (column J of the input, from 0), ``"cluster"``, ``"component"``, or ``"none"``. Of rows that a
+    step has left out the colours are left out, too.
     """
     if color == "none":
         return Coloring()
+    found_by = {"cluster": _clusters, "component": _components}.get(color or "")
+    if found_by and not at(str(color)).exists():
+        if (own := found_by(summary, n)) is None:
+            raise InputError(f"color: {color!r}: this run has no {color}s, and there is no such path")
+        return own
     kept = kept_of(summary.run)
     every = n if kept is None else kept.source.shape[0]
     if color is not None:

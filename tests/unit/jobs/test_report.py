@@ -254,13 +254,15 @@ class TestPage:
         assert "column 5 of the input" in page_of(finished, color="column:5")[0].text
         assert "ramp" not in {a.get("class") for a in page_of(finished, color="none")[0].all("div")}
 
-    @pytest.mark.parametrize("color", ["column:6", "column:x", "short.npy", "flat.npy", "absent.npy", "names.npy"])
+    @pytest.mark.parametrize(
+        "color", ["column:6", "column:x", "cluster", "short.npy", "flat.npy", "absent.npy", "names.npy"]
+    )
     def test_colors_that_do_not_fit(self, finished, tmp_path, color):
         np.save(tmp_path / "short.npy", np.ones(2999))
         np.save(tmp_path / "flat.npy", np.ones((3000, 2)))
         np.save(tmp_path / "names.npy", np.arange(3000) * 1j)
         with pytest.raises((InputError, MissingPathError), match=color.split(".")[0]):
-            write_report(finished, tmp_path / "page.html", color=color if ":" in color else tmp_path / color)
+            write_report(finished, tmp_path / "page.html", color=tmp_path / color if "." in color else color)
         assert not (tmp_path / "page.html").exists()
 
     def test_names_of_a_run_are_escaped(self, finished, tmp_path):

@@ -248,7 +248,8 @@ def test_a_job_writes_clusters(clusters: str, write: Any, tmp_path: Path, monkey
     assert said["sizes"] == np.bincount(labels[labels >= 0]).tolist()
     assert min(said["jaccard"]) > 0.9
     assert run_job(job)["unchanged"]
-    assert coloring_of(RunSummary.read(tmp_path / "run.zarr"), None, 900, tmp_path).name == "cluster"
+    for color in (None, "cluster"):
+        assert coloring_of(RunSummary.read(tmp_path / "run.zarr"), color, 900, tmp_path).name == "cluster"
     extend(tmp_path / "model", tmp_path / "rows.npy", tmp_path / "new.zarr", results=tmp_path / "new.csv")
     assert adjusted_rand_score(labels, column(tmp_path / "new.csv")) > 0.98
     with pytest.raises(errors.ExistingOutputError):
