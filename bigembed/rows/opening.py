@@ -238,7 +238,7 @@ def open_zarr(path: PathLike, packed: bool = False) -> Any:
             ) from error
         raise InputError(
             f"{place}: not a Zarr array ({error}). A group needs the array's own path in it, for "
-            "example points.zarr/rows"
+            f"example points.zarr/rows; a folder of files is copied first (bigembed ingest {place} NEW.zarr)"
         ) from error
     if not packed:
         refuse_packed(array, place)
