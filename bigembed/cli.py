@@ -44,18 +44,19 @@ def ingest(
     *,
     selection: arguments.Selection,
     dense: Annotated[bool, typer.Option("--dense", help="Write sparse rows dense.")] = False,
+    missing: arguments.Missing = False,
     printing: arguments.Printing,
 ) -> None:
     """Copy rows of a known format into a chunked, checksummed Zarr array."""
     with printing.console() as console:
-        from bigembed.jobs.watching.status import stoppable
+        from bigembed.jobs.watching.status import writing
         from bigembed.rows.formats import ingest as copy
         from bigembed.runtime import using
         from bigembed.runtime.executors import LocalPool
 
         ids = {} if selection.ids is None else {"ids": selection.ids}
-        with stoppable(dest), using(executor=LocalPool(), progress=console.progress):
-            n, d = copy(source, dest, selection.choice(dense), ids)
+        with writing(dest), using(executor=LocalPool(), progress=console.progress):
+            n, d = copy(source, dest, selection.choice(dense, missing), ids)
         console.result({"output": str(dest), "n": n, "d": d}, [f"{dest}: {n:,} rows of {d} numbers"])
 
 
@@ -66,22 +67,31 @@ def append(
     new: Annotated[str, typer.Argument(help="The rows to append, in any format that ingest knows.")],
     *,
     selection: arguments.Selection,
+    missing: arguments.Missing = False,
+    by_position: Annotated[
+        bool, typer.Option("--by-position", help="Take columns as they stand in the file, whatever their names.")
+    ] = False,
+    skip_known: Annotated[
+        bool, typer.Option("--skip-known", help="Leave out rows whose ids are there already; needs --ids.")
+    ] = False,
     printing: arguments.Printing,
 ) -> None:
     """Append the rows of a file to a Zarr array that grows.
 
-    Columns of a table are taken by their names. Readers see all of the rows or none.
+    Columns are taken by their names. Readers see all of the rows or none. Another append is waited for.
     """
     with printing.console() as console:
-        from bigembed.jobs.watching.status import stoppable
+        from bigembed.jobs.watching.status import writing
         from bigembed.rows.appending import append_file
         from bigembed.runtime import using
         from bigembed.runtime.executors import LocalPool
 
-        with stoppable(store), using(executor=LocalPool(), progress=console.progress):
-            added, n = append_file(store, new, selection.choice(False), selection.ids or "")
-        found = {"output": str(store), "appended": added, "n": n}
-        console.result(found, [f"{store}: {added:,} rows appended, {n:,} in all"])
+        choice, ids = selection.choice(missing=missing), selection.ids or ""
+        with writing(store), using(executor=LocalPool(), progress=console.progress, observer=console.event):
+            done = append_file(store, new, choice, ids, by_position=by_position, skip_known=skip_known)
+        known = f", {done.known:,} known" if skip_known else ""
+        found = {"output": str(store), "appended": done.added, "known": done.known, "n": done.n}
+        console.result(found, [f"{store}: {done.added:,} rows appended{known}, {done.n:,} in all"])
 
 
 @app.command()

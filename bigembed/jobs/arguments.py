@@ -81,6 +81,14 @@ Verify = Annotated[
     ),
 ]
 
+Missing = Annotated[
+    bool,
+    typer.Option(
+        "--allow-missing",
+        help="Values that are missing in a table come as NaN, for jobs with the step 'missing'; refused otherwise.",
+    ),
+]
+
 
 @dataclass(frozen=True)
 class Printing:
@@ -131,11 +139,12 @@ class Selection:
     ] = None
     fill_absent: Annotated[bool, typer.Option(help="Read absent Zarr chunks as the fill value.")] = False
 
-    def choice(self, dense: bool = False) -> Any:
+    def choice(self, dense: bool = False, missing: bool = False) -> Any:
         """Collect the options that choose columns, layers and groups of a file, as readers of formats take them."""
         from bigembed.rows.reader import Choice
 
-        return Choice(_names(self.columns), _names(self.array), _names(self.rows), self.fill_absent, dense)
+        asked = _names(self.columns), _names(self.array), _names(self.rows), self.fill_absent, dense
+        return Choice(*asked, missing=missing)
 
 
 @dataclass(frozen=True)

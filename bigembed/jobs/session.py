@@ -13,7 +13,7 @@ from typing import Any
 import tomli_w
 
 from bigembed import estimator as estimators
-from bigembed.errors import BigembedError, FullDiskError, needed
+from bigembed.errors import needed
 from bigembed.estimator import pipeline, preprocessing
 from bigembed.estimator.fitting import fit_listed, write_output
 from bigembed.jobs.condensed_input import find_job_input
@@ -33,7 +33,7 @@ from bigembed.rows.formats.copying import vector_source
 from bigembed.runtime import using
 from bigembed.runtime.outages import stores
 from bigembed.stages import Run, Stage, outdated, reuse, run_at, runs
-from bigembed.store import FULL, AnyPath
+from bigembed.store import AnyPath
 from bigembed.store.locks import Lock, Owner, hold
 
 
@@ -57,13 +57,8 @@ class Session:
             if (last := standing.value["last_success"]) is not None:
                 self.metrics.last_success = datetime.fromisoformat(last).timestamp()
             made = Reporter(self.options, self.output, standing, written, self.metrics)
-            with made as reporter, stores.heard(reporter.hear):
-                try:
-                    yield reporter
-                except OSError as error:
-                    if isinstance(error, BigembedError) or error.errno not in FULL:
-                        raise
-                    raise FullDiskError(reporter.full(error)) from error
+            with made as reporter, stores.heard(reporter.hear), status.naming_full_disk(reporter.full):
+                yield reporter
 
     def _warned(self, written: logs.Logs, standing: status.Status, message: Any, category: type[Warning]) -> Any:
         """Log a warning, which is shown as it is, and keep it with how the job stands."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.rows import reader
+from bigembed.rows.missing import FIRST
 from bigembed.runtime.blocks import Array
 
 MOST = 10_000
@@ -60,7 +61,7 @@ def unknown_category(column: str, rows: Array, start: int, count: int, what: str
     """
     return InputError(
         f"{column}: {len(rows)} of the rows {start}:{start + count} hold a category that the fitted rows did not have, "
-        f"the first are rows {(rows[: reader.FIRST] + start).tolist()}, with {what}. The model was fitted with "
+        f"the first are rows {(rows[:FIRST] + start).tolist()}, with {what}. The model was fitted with "
         f"unknown='error': leave these rows out, or fit again, with such rows or with unknown={instead!r}"
     )
 

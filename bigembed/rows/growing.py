@@ -19,13 +19,14 @@ from bigembed.errors import InputError, MissingPathError
 from bigembed.rows import RowSource
 from bigembed.rows.formats.copying import aligned_of, check_ids, vector_source
 from bigembed.rows.opening import as_array, open_zarr
+from bigembed.rows.reader import listed
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.parameters import declared
 from bigembed.store import AnyPath, PathLike, at, move_files, put, remove, stored
 from bigembed.store.arrays import cached, npy_rows, read_array, write_rows
 from bigembed.store.attributes import checksums
 from bigembed.store.files import read_json, write_json
-from bigembed.store.locks import hold
+from bigembed.store.locks import Lock, hold
 from bigembed.store.metadata import sealed_checksums, with_seal, without_seal
 
 # --------------------------------------------------------------------------------------------------------- appending
@@ -101,69 +102,104 @@ def append_source(
 
     ``ids`` are appended before the rows, so ids without a row were left by a killed call; they are replaced.
     """
+    with hold(growing_folder(path)) as lock:
+        return append_held(path, lock, source, attributes, first, ids)
+
+
+def growing_folder(path: PathLike) -> AnyPath:
+    """The folder beside a store that who changes it holds, made if need be."""
     root = at(path).absolute()
     if not (root / "zarr.json").is_file():
         raise InputError(f"{root}: not a Zarr array of version 3; only such can be appended to. Ingest it first")
     folder = root.with_name(f"{root.name}.growing")
     folder.mkdir(exist_ok=True)
-    with hold(folder) as lock:
-        aside = folder / "rows"
-        metadata = read_json(root / "zarr.json")
-        n, total = metadata["shape"][0], metadata["shape"][0] + source.shape[0]
-        if first is not None and first != n:
-            remove(aside)
-            _require_there(path, source, first, n)
-            return int(n)
-        if ids is not None:
-            _append_ids(aligned_of(root)[IDS], int(n), ids)
-        metadata["shape"][0] = total
-        metadata["attributes"] = {**metadata.get("attributes", {}), **(attributes or {})}
+    return folder
+
+
+def append_held(
+    path: PathLike, lock: Lock, source: RowSource, attributes: Mapping[str, Any] | None = None,
+    first: int | None = None, ids: RowSource | None = None,
+) -> int:  # fmt: skip
+    """Append as :func:`append_source` does, for a caller that holds the folder already."""
+    root = at(path).absolute()
+    aside = growing_folder(path) / "rows"
+    metadata = read_json(root / "zarr.json")
+    n, total = metadata["shape"][0], metadata["shape"][0] + source.shape[0]
+    if first is not None and first != n:
         remove(aside)
-        write_json(aside / "zarr.json", without_seal(metadata))
-        tasks = [
-            (max(start, n - n % _unit(root)), stop)
-            for start, stop in bounds(total, _step(root, source))
-            if stop > n and source.shape[0]
-        ]
-        map_blocks(write_unit, tasks, label="append", path=str(root), n=n, source=source, aside=str(aside))
-        lock.check()
-        metadata = _sealed(root, aside, metadata, n)
-        move_files(aside, root, [file.name for file in stored(aside) if file.name != "zarr.json"])
-        write_json(root / "zarr.json", metadata)
-        remove(aside)
+        _require_there(path, source, first, n)
+        return int(n)
+    if ids is not None:
+        _append_ids(root, int(n), ids)
+    metadata["shape"][0] = total
+    metadata["attributes"] = {**metadata.get("attributes", {}), **(attributes or {})}
+    remove(aside)
+    write_json(aside / "zarr.json", without_seal(metadata))
+    tasks = [
+        (max(start, n - n % _unit(root)), stop)
+        for start, stop in bounds(total, _step(root, source))
+        if stop > n and source.shape[0]
+    ]
+    map_blocks(write_unit, tasks, label="append", path=str(root), n=n, source=source, aside=str(aside))
+    lock.check()
+    metadata = _sealed(root, aside, metadata, n)
+    move_files(aside, root, [file.name for file in stored(aside) if file.name != "zarr.json"])
+    write_json(root / "zarr.json", metadata)
+    remove(aside)
     return int(total)
 
 
-def _append_ids(path: AnyPath, n: int, ids: RowSource) -> None:
+def _append_ids(root: AnyPath, n: int, ids: RowSource) -> None:
     """Append ids to those of n rows; :class:`InputError` where one of them is there already."""
-    there = vector_source(path)
-    if there.shape[0] < n:
-        raise InputError(f"{path}: has {there.shape[0]} ids for {n} rows. Ingest the rows anew with their ids")
-    if there.shape[0] > n:  # (of a call that was killed)
+    path = aligned_of(root)[IDS]
+    there = _ids_there(path, n)
+    if not ids.shape[0]:
+        return
+    new = ids.read(0, ids.shape[0])
+    if not (new.dtype.kind in "UT" if there.dtype.kind == "T" else np.can_cast(new.dtype, there.dtype, "safe")):
+        raise InputError(f"{path}: holds ids of {there.dtype}; those of {new.dtype} do not fit. Ingest the rows anew")
+    new = new.astype(there.dtype)
+    check_ids(RowSource(new.shape, new.dtype, array=new))
+    if (known := rows_with_ids(new, there) >= 0).any():
+        which = "all" if known.all() else f"{int(known.sum())} of the"
+        named = listed(map(repr, new[known].tolist()))
+        raise InputError(
+            f"{root}: {which} {len(new)} rows are in the store already, by their ids ({named}); appended again, these "
+            "would name several rows. Nothing was appended. --skip-known (in Python skip_known=True) appends only rows "
+            "whose ids are not there yet"
+        )
+    if vector_source(path).shape[0] > n:  # (of a call that was killed)
         metadata = without_seal(read_json(path / "zarr.json"))
         metadata["shape"][0] = n
         write_json(path / "zarr.json", metadata)
-    known, new = replace(there, shape=(n,)), ids.read(0, ids.shape[0])
-    if not (new.dtype.kind in "UT" if there.dtype.kind == "T" else np.can_cast(new.dtype, there.dtype, "safe")):
-        raise InputError(f"{path}: holds ids of {there.dtype}; those of {new.dtype} do not fit. Ingest the rows anew")
-    check_ids(Joined((n + len(new),), there.dtype, known=known, new=new.astype(there.dtype)))
-    append_source(path, replace(ids, dtype=there.dtype, array=new.astype(there.dtype)))
+    append_source(path, replace(ids, dtype=there.dtype, array=new))
 
 
-@dataclass(frozen=True)
-class Joined(RowSource):
-    """Ids that are there, and those that are to follow them."""
+def _ids_there(path: AnyPath, n: int) -> RowSource:
+    """Return the ids of the first n rows."""
+    there = vector_source(path)
+    if there.shape[0] < n:
+        raise InputError(f"{path}: has {there.shape[0]} ids for {n} rows. Ingest the rows anew with their ids")
+    return replace(there, shape=(n,))
 
-    known: RowSource | None = None
-    new: Array | None = None
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return the ids ``start:stop``."""
-        assert self.known is not None
-        assert self.new is not None
-        n = self.known.shape[0]
-        parts = [self.known.read(start, min(stop, n))] if start < n else []
-        return np.concatenate([*parts, self.new[max(0, start - n) : max(0, stop - n)]])
+def rows_without(root: AnyPath, ids: RowSource) -> Array:
+    """Return the places of those ids that no row of a store has yet."""
+    there = _ids_there(aligned_of(root)[IDS], int(read_json(root / "zarr.json")["shape"][0]))
+    return np.flatnonzero(rows_with_ids(ids.read(0, ids.shape[0]), there) < 0)
+
+
+def rows_with_ids(wanted: Array, ids: RowSource) -> Array:
+    """Return the number of the row that has each of the wanted ids, −1 for none: one pass over all ids, of which a
+    piece is held at a time, and the wanted ones as Python objects (about 150 bytes each).
+    """
+    names = wanted.ravel().tolist()
+    found = dict.fromkeys(names, -1)
+    for low, high in bounds(ids.shape[0], READ):
+        for number, name in enumerate(np.asarray(ids.read(low, high)).tolist(), low):
+            if name in found:
+                found[name] = number
+    return np.array([found[name] for name in names], np.int64)
 
 
 def _sealed(root: AnyPath, aside: AnyPath, metadata: dict[str, Any], n: int) -> dict[str, Any]:
@@ -176,6 +212,8 @@ def _sealed(root: AnyPath, aside: AnyPath, metadata: dict[str, Any], n: int) -> 
     old, array = sealed_checksums(there, root), cached(aside)
     if old is None:
         return metadata
+    if array.shape[0] == n:  # (attributes alone)
+        return with_seal(metadata, chunks=old)
     rows, first = array.chunks[0], (n - n % _unit(root)) // array.chunks[0]
     kept, count = old[0, :first], -(-n // rows)
     fresh = np.concatenate([kept, checksums(aside, first, -(-array.shape[0] // rows), "append")])
@@ -332,11 +370,7 @@ def _of_ids(ids: Array, n: int, root: AnyPath) -> Array:
     if names is None:
         raise InputError(f"{root}: its rows have no ids. Give their numbers: delete_rows(path, rows=…)")
     source: RowSource = vector_source(names)
-    wanted = {one.item() if isinstance(one, np.generic) else one: -1 for one in ids.ravel()}
-    for low, high in bounds(min(n, source.shape[0]), READ):
-        for number, name in enumerate(np.asarray(source.read(low, high)).tolist(), low):
-            if name in wanted:
-                wanted[name] = number
-    if missing := [name for name, number in wanted.items() if number < 0][:NAMED]:
+    numbers = rows_with_ids(ids, replace(source, shape=(min(n, source.shape[0]),)))
+    if missing := ids.ravel()[numbers < 0][:NAMED].tolist():
         raise InputError(f"{root}: no rows have the ids {missing}. Nothing was deleted")
-    return np.array(sorted(wanted.values()), np.int64)
+    return np.unique(numbers)

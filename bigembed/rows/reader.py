@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
@@ -140,6 +139,8 @@ class Choice:
     """Columns of a table that are ids, labels or weights of the rows, so that they are not part of them."""
     expected: tuple[str, ...] = ()
     """Columns that a model was fitted with: those of a table where none are chosen."""
+    growing: bool = False
+    """Whether it is a store that rows are appended to, not a model, whose columns are expected."""
     missing: bool = False
     """Whether values that are missing come as NaN; they are refused otherwise."""
     categories: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -186,14 +187,15 @@ class Choice:
         """The columns of a table that make the rows; InputError where it lacks them. ``there``: see ``described``."""
         wanted = self.columns or self.expected or tuple(name for name in there if name not in self.aligned)
         if unknown := [name for name in wanted if name not in there]:
-            fitted = "" if self.columns else ". The model was fitted with them: new rows need the same columns"
+            whose = "The store has them" if self.growing else "The model was fitted with them"
+            fitted = "" if self.columns else f". {whose}: new rows need the same columns"
             hinted = [f"{name}{meant(name, there)}" for name in unknown[:HINTED]] + unknown[HINTED:]
             raise InputError(f"{path}: no columns {listed(hinted)}; there are {described(there)}{fitted}")
         return wanted
 
     def only(self, path: Any, what: str, *known: str) -> None:
         """InputError if something was chosen that the format does not know."""
-        others = ("dense", "aligned", "expected", "missing", "categories", "text", "strict")
+        others = ("dense", "aligned", "expected", "growing", "missing", "categories", "text", "strict")
         given = [one.name for one in fields(self) if one.name not in (*others, *known)]
         wrong = [name for name in given if getattr(self, name)]
         if wrong:
@@ -411,62 +413,6 @@ def values_of(column: Any) -> Array:
     return found
 
 
-# --------------------------------------------------------------------------------------------------------- missing
-# What is missing in a table: all of it, counted when the first of it is met.
-
-FIRST = 5
-"""Rows that are named."""
-
-
 def is_list(kind: Any) -> bool:
     """Whether a type of Arrow is one of lists, of any or of one length."""
     return hasattr(kind, "value_field")
-
-
-def any_missing(column: Any) -> bool:
-    """Whether an entry of an Arrow column is missing, or a number in one of its lists."""
-    return bool(column.null_count or (is_list(column.type) and column.flatten().null_count))
-
-
-def _rows_without(column: Any) -> Array:
-    """Which entries of an Arrow column are missing, or are lists in which a number is."""
-    found = np.array(column.is_null().to_numpy(zero_copy_only=False))
-    for row in np.flatnonzero(~found).tolist() if is_list(column.type) else ():
-        found[row] = column[row].values.null_count > 0
-    return found
-
-
-def missing_values(batches: Iterable[tuple[str, int, Any]], beside: bool = False) -> InputError:
-    """The error that counts the values that are missing in a table.
-
-    ``batches``: all of the table's, each with the file it is from and the number of its first row. ``beside``: whether
-    they are of a column beside the rows.
-    """
-    counts: Counter[str] = Counter()
-    files: dict[str, None] = {}
-    first: list[int] = []
-    wrong = rows = 0
-    for file, start, batch in batches:
-        rows += batch.num_rows
-        absent = np.zeros(batch.num_rows, bool)
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            if any_missing(column):
-                without = _rows_without(column)
-                counts[name] += int(without.sum())
-                absent |= without
-        if absent.any():
-            files[file] = None
-            wrong += int(absent.sum())
-            first += [start + int(row) for row in np.flatnonzero(absent)[: FIRST - len(first)]]
-    columns = listed(f"{name} ({count})" for name, count in counts.items())
-    named = ", ".join(map(str, first)) + (", …" if wrong > len(first) else "")
-    advice = "Fill them or leave those rows out (a job does, by the step 'missing'); every row needs all its numbers"
-    if beside:
-        advice = (
-            "Ids, labels and weights cannot be missing, and no step of a job leaves out rows for them: fill them in "
-            "the file, leave those rows out of it, or choose another column"
-        )
-    return InputError(
-        f"{listed(files)}: values are missing in the columns {columns}: in {wrong} of {rows} rows, which are {named} "
-        f"(counted from 0). {advice}"
-    )

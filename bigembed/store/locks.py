@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bigembed.errors import BigembedError, LockedError
-from bigembed.runtime import moment, runtime_now, using
+from bigembed.runtime import Event, moment, runtime_now, using
 from bigembed.store import AnyPath, PathLike, at, create, remove, remove_file, retire, rewrite, touch
 from bigembed.store.objects import ObjectPath
 
@@ -124,6 +124,16 @@ class Lock:
 def hold(root: AnyPath) -> Iterator[Lock]:
     """Hold the folder ``root``; :class:`LockedError` says who does."""
     lock = take(root)
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+@contextmanager
+def hold_after_others(root: AnyPath) -> Iterator[Lock]:
+    """Hold the folder ``root`` once nobody else does; whom one waits for is said to who watches."""
+    lock = _waited(root)
     try:
         yield lock
     finally:
@@ -334,7 +344,7 @@ def _text(value: dict[str, Any]) -> bytes:
 # One process at a time writes an output that is not a run: a model, a table, an array.
 
 AGAIN = 2.0
-"""Seconds between two looks whether another process is done with an object."""
+"""Seconds between two looks whether another process is done with a folder, or an object."""
 
 
 @contextmanager
@@ -403,10 +413,11 @@ def in_turn(path: AnyPath) -> Iterator[None]:
         os.close(handle)
 
 
-def _waited(place: ObjectPath) -> Lock:
-    """A place of an object store, held once nobody else does."""
+def _waited(place: AnyPath) -> Lock:
+    """A folder, or a place of an object store, held once nobody else does."""
     while True:
         try:
             return take(place)
-        except LockedError:
+        except LockedError as error:
+            runtime_now().observer(Event("note", "waiting", message=str(error)))
             time.sleep(AGAIN)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 
@@ -139,6 +141,57 @@ def test_append(tmp_path):
         assert (refused.exit_code, said in refused.stderr) == (2, True), refused.output
     assert len(read_array(store)) == 20
     assert not (tmp_path / "store.zarr.growing" / "file").exists()
+
+
+def test_a_night_may_be_appended_again_or_be_empty(tmp_path):
+    frame = pd.DataFrame(np.arange(30.0).reshape(10, 3), columns=["a", "b", "c"]).assign(name=list("klmnopqrst"))
+    frame.to_parquet(tmp_path / "first.parquet")
+    night = frame.assign(name=list("KLMNOPQRST"))
+    night.to_csv(tmp_path / "night.csv", index=False)
+    store, ids = tmp_path / "store.zarr", ("--ids", "name")
+    assert bigembed("ingest", tmp_path / "first.parquet", store, *ids).exit_code == 0
+    for said in ("10 rows appended, 0 known, 20 in all", "0 rows appended, 10 known, 20 in all"):
+        done = bigembed("append", store, tmp_path / "night.csv", *ids, "--skip-known")
+        assert (done.exit_code, said in done.stdout) == (0, True), done.output
+    again = bigembed("append", store, tmp_path / "night.csv", *ids)
+    assert (again.exit_code, "all 10 rows are in the store already" in again.stderr) == (2, True), again.output
+    assert bigembed("append", store, tmp_path / "night.csv", "--skip-known").exit_code == 2
+    night.head(0).to_csv(tmp_path / "empty.csv", index=False)
+    night.head(0).to_parquet(tmp_path / "empty.parquet")
+    pd.DataFrame(columns=list(night)).to_parquet(tmp_path / "objects.parquet")
+    for name in ("empty.csv", "empty.parquet", "objects.parquet"):
+        done = bigembed("append", store, tmp_path / name, *ids)
+        assert (done.exit_code, "0 rows appended, 20 in all" in done.stdout) == (0, True), done.output
+    for dropped in ("c", "name"):
+        night.head(0).drop(columns=dropped).to_csv(tmp_path / "short.csv", index=False)
+        assert bigembed("append", store, tmp_path / "short.csv", *ids).exit_code == 2
+    night.head(0).to_parquet(tmp_path / "none.parquet")
+    assert bigembed("ingest", tmp_path / "none.parquet", tmp_path / "none.zarr").exit_code == 2
+
+
+def test_missing_values_are_ingested_and_appended_when_asked(tmp_path):
+    (tmp_path / "gaps.csv").write_text("a,b\n1,2\n3,\n")
+    store = tmp_path / "store.zarr"
+    refused = bigembed("ingest", tmp_path / "gaps.csv", store)
+    assert (refused.exit_code, "--allow-missing" in refused.stderr) == (2, True), refused.output
+    assert bigembed("ingest", tmp_path / "gaps.csv", store, "--allow-missing").exit_code == 0
+    assert bigembed("append", store, tmp_path / "gaps.csv").exit_code == 2
+    assert bigembed("append", store, tmp_path / "gaps.csv", "--allow-missing").exit_code == 0
+    np.testing.assert_array_equal(read_array(store), [[1, 2], [3, np.nan]] * 2)
+
+
+def test_a_full_disk_is_named_where_rows_are_appended(tmp_path, monkeypatch):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n")
+    store = tmp_path / "store.zarr"
+    assert bigembed("ingest", tmp_path / "rows.csv", store).exit_code == 0
+
+    def full(*arguments, **named):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("bigembed.rows.growing.write_json", full)
+    failed = bigembed("append", store, tmp_path / "rows.csv")
+    assert failed.exit_code == 1
+    assert failed.stderr.startswith(f"error: {store}: the disk is full (No space left on device); "), failed.stderr
 
 
 def test_methods_lists_parameters_and_their_meaning(monkeypatch):

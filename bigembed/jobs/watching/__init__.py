@@ -21,10 +21,10 @@ from bigembed.jobs import places, planning, size
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.planning.times import RemainingTime
 from bigembed.jobs.watching.logs import Logs
-from bigembed.jobs.watching.status import SECONDS, Status, check, outcome, status_of
+from bigembed.jobs.watching.status import SECONDS, Status, check, full_disk, outcome, status_of
 from bigembed.runtime import Event, Observer, Progress, no_progress, runtime_now, silent
 from bigembed.runtime.outages import Outage
-from bigembed.store import FULL, at, free_bytes, nearest_folder
+from bigembed.store import FULL
 
 # ---------------------------------------------------------------------------------------------------------- memory
 # The peak of the resident memory of all processes of a job.
@@ -377,13 +377,8 @@ class Reporter:
 
     def full(self, error: OSError) -> str:
         """Say in words which disk takes no more, and what to do."""
-        where = str(error.filename or self.output)
-        free = free_bytes(nearest_folder(at(where)))
         planned = "" if self.plan is None else f"{size(self.plan.disk_peak)} were planned to be written at the most, "
-        return (
-            f"{where}: the disk is full ({error.strerror}); {planned}{size(free)} are free now. Free some, or put the "
-            "output on a larger disk; what is finished is kept, and the same command goes on"
-        )
+        return full_disk(error, self.output, planned)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

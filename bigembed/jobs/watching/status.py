@@ -12,10 +12,11 @@ from typing import Any, Self
 
 from bigembed import errors
 from bigembed.errors import BigembedError, DamagedError, InterruptedRun, LockedError, MissingPathError
+from bigembed.jobs import size
 from bigembed.jobs.places import redacted
 from bigembed.runtime import Event, moment
 from bigembed.runtime.outages import stores
-from bigembed.store import FULL, AnyPath, files, locks, objects
+from bigembed.store import FULL, AnyPath, at, files, free_bytes, locks, nearest_folder, objects
 
 # -------------------------------------------------------------------------------------------------------- stopping
 # What stops a job before its end, in good order: a signal, or its deadline.
@@ -92,6 +93,34 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
         _stopped.clear()
         _late.clear()
         _restore(before)
+
+
+@contextmanager
+def writing(output: str) -> Iterator[None]:
+    """Around a command that writes an output, without a run: a signal stops it, and a full disk is named."""
+    with stoppable(output), naming_full_disk(lambda error: full_disk(error, output)):
+        yield
+
+
+@contextmanager
+def naming_full_disk(said: Callable[[OSError], str]) -> Iterator[None]:
+    """:class:`FullDiskError`, with what is ``said`` of it, where a disk takes no more."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, BigembedError) or error.errno not in FULL:
+            raise
+        raise errors.FullDiskError(said(error)) from error
+
+
+def full_disk(error: OSError, output: str, planned: str = "") -> str:
+    """Say in words which disk takes no more, and what to do."""
+    where = str(error.filename or output)
+    free = size(free_bytes(nearest_folder(at(where))))
+    return (
+        f"{where}: the disk is full ({error.strerror}); {planned}{free} are free now. Free some, or put the output on "
+        "a larger disk; what is finished is kept, and the same command goes on"
+    )
 
 
 def check(output: str, deadline: float | None) -> None:

@@ -87,8 +87,8 @@ def _unique(ids: AnyPath) -> None:
     copying.check_ids(copying.vector_source(ids))
 
 
-def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
-    """The reader of the format that the path holds; its name or its first bytes say which."""
+def open_reader(source: PathLike, choice: Choice | None = None, least: int = 1) -> Reader:
+    """The reader of the format that the path holds; its name or its first bytes say which. ``least``: rows it needs."""
     path, choice = at(source), choice or Choice()
     if not path.exists():
         raise MissingPathError(f"{path}: no such path. Give {KNOWN}")
@@ -96,7 +96,7 @@ def open_reader(source: PathLike, choice: Choice | None = None) -> Reader:
     require_regular(path)
     require_files(path, deep=True)
     with reading_foreign(path):
-        return _checked(path, _opened(path, choice))
+        return _checked(path, _opened(path, choice), least)
 
 
 def _opened(path: AnyPath, choice: Choice) -> Reader:
@@ -217,11 +217,11 @@ def open_csr_group(path: AnyPath) -> CsrReader:
     return CsrReader(str(path), "", (source.shape[0], source.width), source.dtype, source.entries)
 
 
-def _checked(path: AnyPath, reader: Reader) -> Reader:
+def _checked(path: AnyPath, reader: Reader, least: int) -> Reader:
     if len(reader.shape) > 2 and entries_of(reader) is None:
         reader = Flat(reader)
     n, d = two_dimensional(path, reader.shape)
-    if n < 1 or d < 1:
+    if n < least or d < 1:
         raise InputError(f"{path}: shape {reader.shape}; at least one row and one column are needed")
     work_dtype(reader.dtype)
     if entries_of(reader) is None:

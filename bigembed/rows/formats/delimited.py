@@ -22,6 +22,7 @@ from bigembed.rows import categories as coded
 from bigembed.rows import reader
 from bigembed.rows.formats.quotes import Quotes, line_of, records
 from bigembed.rows.formats.tables import FORMULA, batch_rows_of
+from bigembed.rows.missing import missing_values
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, at
 
@@ -134,7 +135,7 @@ class DelimitedReader:
             if low < high:
                 part = batch.slice(low, high - low)
                 if not self.missing and any(column.null_count for column in part.columns):
-                    raise reader.missing_values(self._numbered(), len(self.shape) == 1)
+                    raise missing_values(self._numbered(), len(self.shape) == 1)
                 coded.refuse_unknown(part, self.categories, self.strict, first + low, f"{self.path}: ")
                 rows = batch_rows_of(part, self.columns, self.dtype, self.categories)
                 if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= reader.EXACT).any():

@@ -112,6 +112,7 @@ def rows_dtype(
     if twice := sorted(name for name in chosen if max(chosen[name], *(one[name] for one in there)) > 1):
         raise InputError(f"{path}: the columns {', '.join(twice)} stand there, or were chosen, more than once")
     inner = {name: kinds[name].value_type if reader.is_list(kinds[name]) else kinds[name] for name in names}
+    inner |= {name: library("").float64() for name, kind in inner.items() if str(kind) == "null"}  # (all are missing)
     found = {name: np.dtype(np.int32) if name in categories else dtype_of(kind) for name, kind in inner.items()}
     dtypes = [dtype for dtype in found.values() if dtype is not None]
     if len(dtypes) < len(found):

@@ -28,6 +28,7 @@ from bigembed.rows.formats.schemas import (
     rows_dtype,
     vector_dtype,
 )
+from bigembed.rows.missing import any_missing, missing_values
 from bigembed.rows.packing import nan_dtype
 from bigembed.runtime.blocks import Array, block_rows, bounds
 from bigembed.store import AnyPath, PathLike, at, copy_file, locks, objects, stored
@@ -93,8 +94,8 @@ class ParquetReader:
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         for file, first, batch in self._batches(start, stop):
-            if not self.missing and any(map(reader.any_missing, batch.columns)):
-                raise reader.missing_values(self._batches(0, self.shape[0]), len(self.shape) == 1)
+            if not self.missing and any(map(any_missing, batch.columns)):
+                raise missing_values(self._batches(0, self.shape[0]), len(self.shape) == 1)
             coded.refuse_unknown(batch, self.categories, self.strict, first, f"{file}: ")
             for name, width in self.lists.items():
                 _require_lengths(batch.column(name), width, f"{file}: column {name}", first)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,14 @@ import pytest
 import zarr
 
 import bigembed as be
-from bigembed.errors import InputError, LockedError, MissingPathError
+from bigembed.errors import InputError, InputTypeError, LockedError, MissingPathError
 from bigembed.rows import RowSource
-from bigembed.rows.appending import append_rows
+from bigembed.rows.appending import append_file, append_rows
 from bigembed.rows.formats.copying import link
 from bigembed.rows.growing import StoreRows, append_source, rows_digest, stored_units
-from bigembed.store import at
+from bigembed.rows.reader import Choice
+from bigembed.runtime import using
+from bigembed.store import at, locks
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.attributes import COLUMNS, describe
 from bigembed.store.locks import hold
@@ -218,3 +221,114 @@ def test_an_append_that_says_where_its_rows_belong_may_be_repeated(tmp_path, row
         with pytest.raises(InputError, match="Nothing was appended"):
             append_rows(path, wrong, first=first)
     np.testing.assert_array_equal(read_array(path), rows[:140])
+
+
+def test_a_file_waits_for_another_append_and_says_for_whom(tmp_path, rows, monkeypatch):
+    path = store(tmp_path / "x.zarr", rows[:100])
+    np.save(tmp_path / "night.npy", rows[100:130])
+    monkeypatch.setattr(locks, "AGAIN", 0.01)
+    said, heard = [], threading.Event()
+
+    def hear(event):
+        said.append(event.message)
+        heard.set()
+
+    def other():
+        with hold(folder):
+            holding.set()
+            heard.wait(20)
+
+    (folder := tmp_path / "x.zarr.growing").mkdir()
+    holding = threading.Event()
+    thread = threading.Thread(target=other)
+    thread.start()
+    holding.wait(20)
+    with using(observer=hear):
+        assert append_file(path, tmp_path / "night.npy") == (30, 0, 130)
+    thread.join()
+    assert "held by" in said[0]
+    np.testing.assert_array_equal(read_array(path), rows[:130])
+
+
+def test_appends_of_files_at_the_same_time_are_all_there(tmp_path, rows, monkeypatch):
+    path = store(tmp_path / "x.zarr", rows[:100])
+    monkeypatch.setattr(locks, "AGAIN", 0.01)
+    parts = [rows[100 + 20 * number : 120 + 20 * number] for number in range(4)]
+    for number, part in enumerate(parts):
+        np.save(tmp_path / f"{number}.npy", part)
+    calls = [threading.Thread(target=append_file, args=(path, tmp_path / f"{number}.npy")) for number in range(4)]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+    found = read_array(path)
+    assert found.shape == (180, 3)
+    assert {part.tobytes() for part in parts} == {found[at : at + 20].tobytes() for at in range(100, 180, 20)}
+
+
+def test_columns_without_names_are_appended_by_position_only_when_asked(tmp_path, rows):
+    path = store(tmp_path / "named.zarr", rows[:30].astype("f8"), chunks=(64, 3))
+    describe(at(path), {COLUMNS: ["a", "b", "c"]})
+    frame = pd.DataFrame(rows[:30].astype("f8"), columns=["a", "b", "c"])
+    frame.to_csv(tmp_path / "headless.csv", index=False, header=False)
+    np.save(tmp_path / "x.npy", frame.to_numpy())
+    for number, name in enumerate(("headless.csv", "x.npy")):
+        with pytest.raises(InputError, match=r"have no names, and those of .* have: a, b, c.*--by-position"):
+            append_file(path, tmp_path / name)
+        append_file(path, tmp_path / name, by_position=True)
+        np.testing.assert_array_equal(read_array(path)[30 * (number + 1) :], frame.to_numpy())
+    frame.to_csv(tmp_path / "names.csv", index=False)
+    with pytest.raises(InputError, match="stand in another order"):
+        append_file(path, tmp_path / "names.csv", Choice(columns=("c", "a", "b")))
+    frame.rename(columns={"c": "z"}).to_csv(tmp_path / "other.csv", index=False)
+    with pytest.raises(InputError, match="missing: c; extra: z"):
+        append_file(path, tmp_path / "other.csv", Choice(columns=("a", "b", "z")))
+    with pytest.raises(InputError, match=r"no columns c.*The store has them"):
+        append_file(path, tmp_path / "other.csv")
+    with pytest.raises(InputTypeError, match="not a path: bigembed append"):
+        append_rows(path, str(tmp_path / "names.csv"))
+    assert len(read_array(path)) == 90
+
+
+def test_missing_values_come_only_when_asked(tmp_path, rows):
+    path = store(tmp_path / "named.zarr", rows[:30].astype("f8"), chunks=(64, 3))
+    describe(at(path), {COLUMNS: ["a", "b", "c"]})
+    frame = pd.DataFrame(rows[:5].astype("f8"), columns=["a", "b", "c"])
+    frame.loc[3, "b"] = np.nan
+    frame.to_csv(tmp_path / "gaps.csv", index=False)
+    for given in (frame, pa.Table.from_pandas(frame), frame.astype(object).where(frame.notna(), None)):
+        with pytest.raises(InputError, match=r"columns b \(1\): in 1 of 5 rows, which are 3 .*missing=True"):
+            append_rows(path, given)
+    with pytest.raises(InputError, match=r"columns b \(1\): in 1 of 5 rows, which are 3 .*--allow-missing"):
+        append_file(path, tmp_path / "gaps.csv")
+    assert len(read_array(path)) == 30
+    append_rows(path, frame, missing=True)
+    append_file(path, tmp_path / "gaps.csv", Choice(missing=True))
+    np.testing.assert_array_equal(read_array(path)[30:], np.concatenate([frame, frame]))
+
+
+def test_rows_whose_ids_are_there_are_said_and_can_be_left_out(tmp_path, rows):
+    path = named(tmp_path, rows, np.arange(100))
+    append_rows(path, rows[100:130], ids=np.arange(500, 530))
+    with pytest.raises(InputError, match=r"all 30 rows are in the store already.*\(500, 501, .*skip_known=True"):
+        append_rows(path, rows[100:130], ids=np.arange(500, 530))
+    with pytest.raises(InputError, match=r"10 of the 30 rows are in the store already"):
+        append_rows(path, rows[100:130], ids=np.arange(520, 550))
+    assert append_rows(path, rows[100:130], ids=np.arange(500, 530), skip_known=True) == 130
+    assert append_rows(path, rows[120:150], ids=np.arange(520, 550), skip_known=True) == 150
+    np.testing.assert_array_equal(read_array(path), rows[:150])
+    np.testing.assert_array_equal(read_array(tmp_path / "x-ids.zarr"), [*range(100), *range(500, 550)])
+    with pytest.raises(InputError, match="name several rows"):
+        append_rows(path, rows[:2], ids=[7000, 7000], skip_known=True)
+    for wrong in ({}, {"ids": np.arange(3), "first": 150}):
+        with pytest.raises(InputError, match="skip_known: "):
+            append_rows(path, rows[:3], skip_known=True, **wrong)
+
+
+def test_no_rows_leave_a_sealed_array_as_it_was(tmp_path, rows):
+    write_array(tmp_path / "x.zarr", rows[:100])
+    assert append_rows(tmp_path / "x.zarr", rows[:0]) == 100
+    np.save(tmp_path / "none.npy", rows[:0])
+    assert append_file(tmp_path / "x.zarr", tmp_path / "none.npy") == (0, 0, 100)
+    assert append_rows(tmp_path / "x.zarr", rows[100:]) == 1000
+    np.testing.assert_array_equal(read_array(tmp_path / "x.zarr"), rows)
