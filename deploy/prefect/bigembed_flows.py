@@ -1,10 +1,11 @@
-"""A growing store kept embedded by Prefect 3: extended every hour, audited every night and fitted anew when due.
+"""A growing store kept embedded by Prefect 3: rows appended, placed and audited, and all fitted anew when due.
 
-    python deploy/prefect/bigembed_flows.py             serve both flows by their schedules
+    python deploy/prefect/bigembed_flows.py             serve all flows by their schedules
 
 It only calls the command line of an installation of its own (BIGEMBED_HOME, by default /opt/bigembed) with a job file
-(BIGEMBED_JOB, by default /etc/bigembed/growing.toml), on the machine where it is served. The first model is made by
-hand, or by a run of the flow bigembed-first.
+(BIGEMBED_JOB, by default /etc/bigembed/growing.toml), on the machine where it is served. Rows of the night come
+as a file, BIGEMBED_ROWS, whose ids are the column BIGEMBED_IDS, and are appended to BIGEMBED_STORE, the [input] path of
+the job. The first model is made by hand, or by a run of the flow bigembed-first.
 """
 
 from __future__ import annotations
@@ -18,8 +19,18 @@ from prefect.states import Completed, Failed, State
 
 HOME = os.environ.get("BIGEMBED_HOME", "/opt/bigembed")
 JOB = os.environ.get("BIGEMBED_JOB", "/etc/bigembed/growing.toml")
+CACHE = os.environ.get("NUMBA_CACHE_DIR", "/var/cache/bigembed/numba")
+STORE = os.environ.get("BIGEMBED_STORE", "/data/points.zarr")
+ROWS = os.environ.get("BIGEMBED_ROWS", "/data/new.parquet")
+IDS = os.environ.get("BIGEMBED_IDS", "id")
 HELD, INTERRUPTED, DUE = 4, 5, 7
-REFUSED = {2: "bad input or job file", 3: "it cannot fit", 6: "damaged", 9: "the map moved too far: decide"}
+REFUSED = {
+    2: "bad input or job file",
+    3: "it cannot fit",
+    6: "damaged",
+    8: "no progress: give it more time",
+    9: "the map moved too far: decide",
+}
 
 
 class Again(RuntimeError):
@@ -36,14 +47,15 @@ def worth_another_try(task: Any, run: Any, state: State[Any]) -> bool:
 
 
 @task(retries=5, retry_delay_seconds=60, retry_condition_fn=worth_another_try, task_run_name="{command}")
-def workflow(command: str, options: tuple[str, ...] = ()) -> int:
+def workflow(command: str, options: tuple[str, ...] = (JOB,)) -> int:
     """A command on the store: its exit status if that is 0, 4 (another job holds the output) or 7 (refresh due).
 
-    2, 3 and 6 fail at once; 5 (interrupted) and all others are tried again.
+    2, 3, 6, 8 and 9 fail at once; 5 (interrupted) and all others are tried again.
     """
     log = get_run_logger()
-    words = [f"{HOME}/bin/bigembed", command, JOB, *options]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    words, variables = [f"{HOME}/bin/bigembed", command, *options], {**os.environ, "NUMBA_CACHE_DIR": CACHE}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(words, env=variables, **pipes) as process:
         try:
             for line in process.stdout or ():
                 log.info(line.rstrip())
@@ -72,6 +84,14 @@ def first() -> State[Any]:
     return ended(workflow("refresh"))
 
 
+@flow(name="bigembed-append")
+def append() -> State[Any]:
+    """Append the rows of the night, if their file is there; those in the store already are left out."""
+    if not os.path.exists(ROWS):
+        return Completed(name="Skipped", message=f"{ROWS}: no new rows")
+    return ended(workflow("append", (STORE, ROWS, "--ids", IDS, "--skip-known")))
+
+
 @flow(name="bigembed-extend")
 def extend() -> State[Any]:
     """Place the rows that came since the last run."""
@@ -89,6 +109,7 @@ def deployments() -> list[Any]:
     """The flows with their schedules; one run of each at a time."""
     return [
         first.to_deployment("by-hand", concurrency_limit=1),
+        append.to_deployment("nightly", cron="0 1 * * *", concurrency_limit=1),
         extend.to_deployment("hourly", cron="30 * * * *", concurrency_limit=1),
         refresh_if_due.to_deployment("nightly", cron="0 2 * * *", concurrency_limit=1),
     ]

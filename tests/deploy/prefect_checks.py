@@ -23,7 +23,7 @@ def outcomes(flows: Any, home: Path) -> dict[str, Any]:
     flows.HOME, flows.workflow = str(home), flows.workflow.with_options(retries=2, retry_delay_seconds=0)
     (home / "bin").mkdir(parents=True)
     program, found = home / "bin" / "bigembed", {}
-    for status in range(8):
+    for status in range(10):
         starts = home / f"starts{status}"
         program.write_text(f"#!/bin/sh\necho x >>{starts}\nexit {status}\n")
         program.chmod(0o755)

@@ -101,7 +101,7 @@ def test_airflow_imports_the_dags_and_knows_the_exit_statuses(airflow, growing):
     )
     found = json.loads(out.splitlines()[-1])
     assert found["errors"] == {}
-    assert set(found["dags"]) == {"bigembed_first", "bigembed_extend", "bigembed_refresh"}
+    assert set(found["dags"]) == {"bigembed_first", "bigembed_append", "bigembed_extend", "bigembed_refresh"}
     for dag in found["dags"].values():
         assert (dag["catchup"], dag["runs"]) == (False, 1)
     assert found["dags"]["bigembed_refresh"]["tasks"] == {"audit": ["due"], "due": ["refresh"], "refresh": []}
@@ -110,7 +110,7 @@ def test_airflow_imports_the_dags_and_knows_the_exit_statuses(airflow, growing):
     assert found["outcomes"] == {
         **{"0": "returns 0", "7": "returns 7", "4": "AirflowSkipException"},
         **{"1": again, "5": again, "137": again},
-        **{"2": no_more, "3": no_more, "6": no_more},
+        **dict.fromkeys(("2", "3", "6", "8", "9"), no_more),
     }
 
 
@@ -148,12 +148,12 @@ def flows(prefect, folder, *names):
 
 def test_prefect_knows_the_exit_statuses(prefect, growing):
     found = flows(prefect, growing)
-    schedules = {"bigembed-first": [], "bigembed-extend": ["30 * * * *"], "bigembed-refresh": ["0 2 * * *"]}
-    assert found.pop("schedules") == schedules
+    schedules = {"first": [], "append": ["0 1 * * *"], "extend": ["30 * * * *"], "refresh": ["0 2 * * *"]}
+    assert found.pop("schedules") == {f"bigembed-{name}": when for name, when in schedules.items()}
     starts = {status: count for status, (_, count) in found.items()}
-    assert starts == {"0": 1, "1": 3, "2": 1, "3": 1, "4": 1, "5": 3, "6": 1, "7": 1}
+    assert starts == {"0": 1, "1": 3, "2": 1, "3": 1, "4": 1, "5": 3, "6": 1, "7": 1, "8": 1, "9": 1}
     ends = {status: said.split(":")[0] for status, (said, _) in found.items()}
-    failed = dict.fromkeys(("1", "2", "3", "5", "6", "7"), "Failed")
+    failed = dict.fromkeys(("1", "2", "3", "5", "6", "7", "8", "9"), "Failed")
     assert ends == {"0": "Completed", "4": "Skipped", **failed}
     assert "bad input or job file (exit status 2)" in found["2"][0]
 

@@ -16,8 +16,14 @@ from tests.deploy.processes import DEPLOY, command, run
 from tests.deploy.units import FOLDER, command_line, instance, settings
 from tests.deploy.words import commands, parse
 
-INSTANCES = ["extend", "audit", "refresh"]
-TIMERS = {"bigembed-extend": "extend", "bigembed-audit": "audit", "bigembed-refresh": "refresh"}
+INSTANCES = ["append", "extend", "audit", "refresh"]
+TIMERS = {
+    "bigembed-append": "append",
+    "bigembed-extend": "extend",
+    "bigembed-audit": "audit",
+    "bigembed-refresh": "refresh",
+}
+ROWS_OF_JOB = str(read_job(DEPLOY / "growing.toml").input.path) if FOLDER.exists() else ""
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="needs the repository")
 systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 
@@ -29,8 +35,9 @@ def units(tmp_path):
     installed = tmp_path / "bigembed" / "bin"
     installed.mkdir(parents=True)
     (installed / "bigembed").symlink_to(sys.executable)
-    template = tmp_path / "units" / "bigembed@.service"
-    template.write_text(template.read_text().replace("/opt/bigembed/bin/", f"{installed}/"))
+    for name in ("bigembed@.service", "bigembed@append.service.d/rows.conf"):
+        unit = tmp_path / "units" / name
+        unit.write_text(unit.read_text().replace("/opt/bigembed/bin/", f"{installed}/"))
     return tmp_path / "units"
 
 
@@ -113,6 +120,10 @@ def test_an_audit_that_says_so_starts_the_refresh(tmp_path):
 def test_command_lines_of_units_are_understood(name):
     [words] = commands(command_line(name))
     found = parse(words)
+    if name == "append":
+        assert (found["store"], found["new"], found["ids"]) == (ROWS_OF_JOB, "/data/new.parquet", "id")
+        assert found["skip_known"]
+        return
     assert str(found["model" if name == "extend" else "job"]) == "/etc/bigembed/growing.toml"
 
 
@@ -165,6 +176,33 @@ def test_memory_of_the_unit_and_of_the_job_agree():
     assert job.output_path.parts[:2] == ("/", "data")
 
 
+def test_docs_and_files_agree_on_what_is_not_tried_again():
+    """The table of deploy/README.md, that of docs/guide/resuming.md, and what each orchestrator refuses."""
+    table = (DEPLOY / "README.md").read_text().split("## Exit statuses")[1].split("\n## ")[0]
+    [row] = [line for line in table.splitlines() if "no second try" in line]
+    refused = {int(word) for word in re.findall(r"\d", row.split("|")[1])}
+    assert refused == {2, 3, 6, 8, 9}
+    for file in ("airflow/bigembed_dags.py", "prefect/bigembed_flows.py"):
+        text = (DEPLOY / file).read_text()
+        assert {int(one) for one in re.findall(r"(?m)^ +(\d): ", text.split("REFUSED = {")[1].split("}")[0])} == refused
+        assert "2, 3, 6, 8 and 9 fail" in text
+    for file in (DEPLOY / "kubernetes").rglob("*.yaml"):
+        for values in re.findall(r"operator: In\s+values: \[(.*)\]", file.read_text()):
+            assert set(map(int, values.split(","))) == refused, file
+    guide = (DEPLOY.parent / "docs" / "guide" / "resuming.md").read_text()
+    rows = dict(re.findall(r"(?m)^\| (\d) \| .* \| (.*) \|$", guide))
+    assert [status for status, advice in rows.items() if advice.startswith("start it again")] == ["5"]
+    assert "after status 5, perhaps after 1, and after no other" in " ".join(guide.split())
+
+
+def test_compiled_code_is_kept_where_the_schedules_say():
+    places = [(DEPLOY / name).read_text() for name in (
+        "cron/bigembed.crontab", "systemd/bigembed@.service", "airflow/bigembed_dags.py", "prefect/bigembed_flows.py"
+    )]  # fmt: skip
+    assert all("NUMBA_CACHE_DIR" in text and "/var/cache/bigembed/numba" in text for text in places)
+    assert "/var/cache/bigembed" in (DEPLOY / "README.md").read_text()
+
+
 # ----------------------------------------------------------------------------------------- cron
 
 
@@ -173,11 +211,12 @@ def test_the_crontab():
     file = DEPLOY / "cron" / "bigembed.crontab"
     table = crontab.CronTab(tabfile=str(file))
     entries = list(table)
-    assert [str(entry.slices) for entry in entries] == ["30 * * * *", "0 2 * * *"]
+    assert [str(entry.slices) for entry in entries] == ["0 1 * * *", "30 * * * *", "0 2 * * *"]
     assert all(entry.is_valid() for entry in entries)
-    assert set(table.env) == {"SHELL", "PATH", "MAILTO"}
+    assert set(table.env) == {"SHELL", "PATH", "MAILTO", "NUMBA_CACHE_DIR"}
     asked = [parse(words) for entry in entries for words in commands(entry.command)]
-    assert len(asked) == 3
+    assert len(asked) == 4
+    assert (asked[0]["store"], asked[0]["ids"], asked[0]["skip_known"]) == (ROWS_OF_JOB, "id", True)
     for entry in entries:
         assert "%" not in entry.command  # (cron takes it for the end of the line)
     known = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
@@ -185,7 +224,7 @@ def test_the_crontab():
 
 
 def test_shell_code_of_the_crontab(tmp_path):
-    lines = [line for line in (DEPLOY / "cron" / "bigembed.crontab").read_text().splitlines() if "growing.toml" in line]
+    lines = [line for line in (DEPLOY / "cron" / "bigembed.crontab").read_text().splitlines() if "bigembed " in line]
     codes = [line.split(maxsplit=5)[5] for line in lines if not line.startswith("#")]
     (tmp_path / "lines.sh").write_text("\n".join(["#!/bin/sh", *codes, ""]))
     done = run([command("shellcheck"), "--exclude=SC2181", "lines.sh"], tmp_path)  # SC2181: $? is asked for 7

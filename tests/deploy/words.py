@@ -48,5 +48,5 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
 
 def commands(text: str) -> list[list[str]]:
     """The command lines on a growing store in a piece of shell code."""
-    found = re.findall(r"(?:\S*/)?\bbigembed (?:refresh|extend|audit)\b[^;&|>\n]*", text)
+    found = re.findall(r"(?:\S*/)?\bbigembed (?:append|refresh|extend|audit)\b[^;&|>\n]*", text)
     return [shlex.split(line) for line in found]
