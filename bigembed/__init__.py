@@ -7,6 +7,10 @@ import functools as _functools
 import importlib as _importlib
 import os as _os
 
+from bigembed.compiled_code import find_folder as _find_folder
+
+_find_folder(_os.path.abspath(__path__[0]))
+
 __version__ = "0.2.0"
 
 
