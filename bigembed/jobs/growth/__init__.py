@@ -72,7 +72,7 @@ class Version:
     mask: str = ""
     """Digest of which these are; empty where none is."""
     ids: str = ""
-    """Digest of the ids of the rows fitted (:mod:`bigembed.jobs.growth.ids`); empty where it is not known."""
+    """Digest of the ids of the rows fitted (see ``growth/ids.py``); empty where it is not known."""
 
     @property
     def run(self) -> AnyPath:

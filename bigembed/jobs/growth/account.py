@@ -221,7 +221,7 @@ class Range:
     left_out: int = 0
     """Of these rows, how many miss values and were left out by a step: their coordinates are NaN."""
     ids: str = ""
-    """Digest of their ids (:mod:`bigembed.jobs.growth.ids`); empty where an earlier version of bigembed kept none."""
+    """Digest of their ids (see ``growth/ids.py``); empty where an earlier version of bigembed kept none."""
 
 
 def attributes(ranges: Sequence[Range]) -> dict[str, Any]:
