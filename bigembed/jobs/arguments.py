@@ -249,8 +249,20 @@ class Watching:
         from bigembed.jobs import parse_deadline
         from bigembed.jobs.watching import RunOptions
 
+        self._refuse_absent_folders()
         until = parse_deadline(self.deadline) if self.deadline else None
         return RunOptions(console.event, console.progress, until, self.log, self.metrics, remaining=console.remaining)
+
+    def _refuse_absent_folders(self) -> None:
+        """:class:`JobError` where a file would lie in a folder that is not there: it would be one that nobody reads."""
+        from bigembed.errors import JobError
+        from bigembed.store import is_url
+
+        for name, path in (("--log", self.log), ("--metrics", self.metrics)):
+            if path and not is_url(path) and not (folder := Path(path).absolute().parent).is_dir():
+                raise JobError(
+                    f"{name} {path}: there is no folder {folder}. Make it, or give a path in one that is there"
+                )
 
 
 @dataclass(frozen=True)

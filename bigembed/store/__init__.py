@@ -34,6 +34,8 @@ T = TypeVar("T")
 UNLIMITED = sys.maxsize
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a file system says that takes no more."""
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""What it says where this user may not write."""
 TOGETHER = 16
 """Requests in flight where many objects are copied."""
 

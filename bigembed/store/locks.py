@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bigembed.errors import BigembedError, LockedError
+from bigembed.errors import BigembedError, InputError, LockedError
 from bigembed.runtime import Event, moment, runtime_now, using
-from bigembed.store import AnyPath, PathLike, at, create, remove, remove_file, retire, rewrite, touch
+from bigembed.store import CLOSED, AnyPath, PathLike, at, create, remove, remove_file, retire, rewrite, touch
 from bigembed.store.objects import ObjectPath
 
 # ------------------------------------------------------------------------------------------------------------ lock
@@ -141,7 +141,29 @@ def hold_after_others(root: AnyPath) -> Iterator[Lock]:
 
 
 def take(root: AnyPath) -> Lock:
-    """Take the lock of the folder ``root`` and keep it until it is released; :class:`LockedError` says who holds it."""
+    """Take the lock of the folder ``root`` and keep it until it is released; :class:`LockedError` says who holds it,
+    :class:`InputError` whose it is where this user may not write there."""
+    try:
+        return _taken(root)
+    except OSError as error:
+        if error.errno not in CLOSED or isinstance(error, BigembedError):
+            raise
+        raise InputError(why_closed(root)) from error
+
+
+def why_closed(folder: AnyPath) -> str:
+    """Return whose a folder is in which this user may not write, and what to do."""
+    try:
+        owner = folder.owner() if isinstance(folder, Path) else "another user"
+    except (KeyError, OSError):  # (a user without a name)
+        owner = "another user"
+    return (
+        f"{folder}: this user may write nothing there: it is {_user()}, and the folder belongs to {owner}. Start as "
+        f"{owner}, let both write (chmod -R g+w, with a group of both), or choose another path"
+    )
+
+
+def _taken(root: AnyPath) -> Lock:
     folder = _folder(root)
     while True:
         owner = _myself()

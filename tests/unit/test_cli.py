@@ -194,6 +194,16 @@ def test_a_full_disk_is_named_where_rows_are_appended(tmp_path, monkeypatch):
     assert failed.stderr.startswith(f"error: {store}: the disk is full (No space left on device); "), failed.stderr
 
 
+@pytest.mark.parametrize("option", ["--log", "--metrics"])
+def test_no_folder_is_made_for_what_a_typo_names(tmp_path, small, rows, write_job, option):
+    refused = bigembed("run", write_job(), option, tmp_path / "lgos" / "file")
+    assert (refused.exit_code, f"there is no folder {tmp_path / 'lgos'}" in refused.stderr) == (2, True), refused.output
+    assert not (tmp_path / "lgos").exists()
+    (tmp_path / "lgos").mkdir()
+    assert bigembed("run", write_job(), option, tmp_path / "lgos" / "file").exit_code == 0
+    assert (tmp_path / "lgos" / "file").exists()
+
+
 def test_methods_lists_parameters_and_their_meaning(monkeypatch):
     from bigembed.maps import REGISTRY, STEPS
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bigembed.errors import PlanError
+from bigembed.errors import InputError, PlanError
 from bigembed.estimator.base import MANY_ROWS
 from bigembed.estimator.preprocessing import BYTES, ROWS, SAMPLES
 from bigembed.estimator.saving import saved_arrays
@@ -30,6 +30,7 @@ from bigembed.runtime.blocks import block_rows
 from bigembed.runtime.client_executor import TERMINATE
 from bigembed.stages import ArraySpec, Cost, Run, Stage, buffer
 from bigembed.store import UNLIMITED, at, free_bytes, is_url, nearest_folder
+from bigembed.store.locks import why_closed
 from bigembed.store.requests import library
 
 PICTURE_BYTES = 192 << 20
@@ -211,7 +212,9 @@ class Plan:
         return [*self._memory_problems(), *self._disk_problems(), *late]
 
     def refuse(self) -> None:
-        """:class:`PlanError` if something does not fit."""
+        """:class:`PlanError` if something does not fit, :class:`InputError` where nothing may be written."""
+        if closed := self._closed_folders():
+            raise InputError("\n  ".join(closed))
         if found := self.problems():
             lines = "\n  ".join([*found, *self.advice])
             raise PlanError(f"{self.output}: refused; nothing was started.\n  {lines}")
@@ -287,19 +290,19 @@ class Plan:
                 (self.folder, self.output, self.disk_peak, self.free_disk, begun),
                 ("[output] scratch", self.scratch, self.scratch_peak, free, exchanged),
             ]
-        folders = [(key, nearest_folder(at(where))) for key, where, *_ in places if not is_url(where)]
-        closed = [
-            f"{folder}: this user may write nothing there. Allow it, or choose another place ({key})"
-            for key, folder in folders
-            if not os.access(str(folder), os.W_OK)
-        ]
-        return closed + [
+        return [
             f"{where}: {size(need)} would be written at the most, {size(free)} are free"
             + (f" and {size(left)} hold what was begun" if left else "")
             + f"; free {size(need - free - left)}, or put {key} on a larger disk"
             for key, where, need, free, left in places
             if need > free + left
         ]
+
+    def _closed_folders(self) -> list[str]:
+        """Say which folders this user may not write."""
+        places = [(self.folder, self.output), ("[output] scratch", self.scratch)]
+        folders = [(key, nearest_folder(at(where))) for key, where in places if where and not is_url(where)]
+        return [f"{why_closed(folder)} ({key})" for key, folder in folders if not os.access(str(folder), os.W_OK)]
 
 
 def bare_plan(job: JobSpec, rows: Input, place: Place | None, runs: Iterable[Run], calibrate: bool = False) -> Plan:

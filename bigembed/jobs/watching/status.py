@@ -16,7 +16,7 @@ from bigembed.jobs import size
 from bigembed.jobs.places import redacted
 from bigembed.runtime import Event, moment
 from bigembed.runtime.outages import stores
-from bigembed.store import FULL, AnyPath, at, files, free_bytes, locks, nearest_folder, objects
+from bigembed.store import CLOSED, FULL, AnyPath, at, files, free_bytes, locks, nearest_folder, objects
 
 # -------------------------------------------------------------------------------------------------------- stopping
 # What stops a job before its end, in good order: a signal, or its deadline.
@@ -149,7 +149,6 @@ def _restore(handlers: dict[int, Any]) -> None:
 # when, and the error with its exit status.
 
 NAME = "status.json"
-CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 KEPT_OUTAGES = 20
 """The last outages of object stores that it tells of."""
 KEPT_WARNINGS = 50

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import bigembed
 import bigembed as be
 from bigembed.cli import app
-from bigembed.errors import BigembedWarning, InterruptedRun, PlanError
+from bigembed.errors import BigembedWarning, InputError, InterruptedRun, PlanError
 from bigembed.jobs import planning as calibrate
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places import TRIMMED, ClusterTable
@@ -174,7 +174,7 @@ class TestPlan:
 
     def test_a_folder_in_which_nothing_may_be_written_is_refused(self, monkeypatch):
         monkeypatch.setattr("bigembed.jobs.planning.plan.os.access", lambda folder, how: how != os.W_OK)
-        with pytest.raises(PlanError, match="this user may write nothing there"):
+        with pytest.raises(InputError, match=r"this user may write nothing there: .* Start as .*\[output\] path"):
             plan_of().refuse()
 
     def test_a_plan_writes_nothing(self, write_job, rows, tmp_path):

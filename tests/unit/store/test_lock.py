@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import errno
 import json
 import multiprocessing
 import os
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bigembed.errors import LockedError
+from bigembed.errors import InputError, LockedError
 from bigembed.stages.runs import Run
 from bigembed.store import locks
 from bigembed.store.files import new_folder, sweep
@@ -329,3 +330,14 @@ class TestScratch:
         process.wait()
         sweep(str(tmp_path))
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([mine.name, run.root.name, strange.name])
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+def test_a_folder_of_another_user_is_named_with_both(tmp_path, monkeypatch, code):
+    def closed(*arguments):
+        raise OSError(code, os.strerror(code), str(tmp_path / "hold" / "0000003.json"))
+
+    monkeypatch.setattr(locks, "create", closed)
+    monkeypatch.setattr(locks, "_user", lambda: "eve")
+    with pytest.raises(InputError, match=f"^{tmp_path}: this user may write nothing there: it is eve, .* belongs to "):
+        take(tmp_path)
