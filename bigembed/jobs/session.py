@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -53,7 +52,7 @@ class Session:
             status.Status(status_file, owner, self.options.deadline) as standing,
             logs.warnings_changed(partial(self._warned, written, standing)),
         ):
-            self.metrics.warnings = Counter(one["category"] for one in standing.value["warnings"])
+            self.metrics.warnings = standing.warned
             if (last := standing.value["last_success"]) is not None:
                 self.metrics.last_success = datetime.fromisoformat(last).timestamp()
             made = Reporter(self.options, self.output, standing, written, self.metrics)
@@ -63,7 +62,7 @@ class Session:
     def _warned(self, written: logs.Logs, standing: status.Status, message: Any, category: type[Warning]) -> Any:
         """Log a warning, which is shown as it is, and keep it with how the job stands."""
         standing.warning(message, category)
-        self.metrics.warnings = Counter(one["category"] for one in standing.value["warnings"])
+        self.metrics.warnings = standing.warned
         self.metrics.write()
         return written.warning(message, category)
 

@@ -174,7 +174,7 @@ def _clusters(summary: RunSummary, n: int) -> Coloring | None:
 def _components(summary: RunSummary, n: int) -> Coloring | None:
     """Return the component of each row, where there are several."""
     found: Any = summary.run.results("components") if summary.has("components") else {}
-    if found.get("components", 1) == 1:
+    if found.get("components", 1) <= 1:
         return None
     path = summary.run.path("coordinates", "labels")
     return _numbered(COMPONENT, path, n) if at(path).exists() else None

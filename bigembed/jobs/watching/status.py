@@ -6,6 +6,7 @@ import errno
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Self
@@ -269,6 +270,11 @@ class Status:
         self._begin()
         said = {"category": category.__name__, "message": redacted(str(message))}
         self.write_soon(warnings=[*self.value["warnings"], said][-KEPT_WARNINGS:])
+
+    @property
+    def warned(self) -> Mapping[str, int]:
+        """How many warnings there are of each category."""
+        return Counter(one["category"] for one in self.value["warnings"])
 
     def _begin(self) -> None:
         """Forget the warnings of the start before this one, which has something to do."""

@@ -247,15 +247,10 @@ def nearest_block(
     """The k nearest rows of a block to every query."""
     rows = prepare(block.rows, shape)
     found, squared = empty_lists(len(queries), k, rows.dtype)
-    compare: Any = update_lists
-    if not shape.euclidean:
-        from bigembed.neighbors.search.by_metric import by_metric
+    from bigembed.neighbors.search.by_metric import by_metric, search_rows
 
-        compare = by_metric(shape).update_lists  # type: ignore[union-attr]
-    elif len(queries) * shape.n > COMPILED_PAIRS:
-        from bigembed.neighbors.search.by_metric import search_rows
-
-        compare = search_rows
+    by, many = by_metric(shape), len(queries) * shape.n > COMPILED_PAIRS
+    compare: Any = by.update_lists if by else search_rows if many else update_lists
     compare(found, squared, queries, query_ids, rows, np.arange(block.start, block.stop, dtype=np.int64))
     exchange.put("nearest", block.number, lists_found(found, squared))
 
