@@ -21,6 +21,7 @@ from bigembed import datasets
 from bigembed.errors import BigembedError, ExistingOutputError, InputError, JobError
 from bigembed.estimator import RUN_PARAMETERS, check_parameters
 from bigembed.jobs import parameters
+from bigembed.jobs.environment import with_environment
 from bigembed.jobs.job import ALIGNED, CHOICE, GRAPH, STEP_KEYS, STEPS, TABLES, JobSpec, StepTable
 from bigembed.jobs.places import ClusterTable as ClusterTable
 from bigembed.jobs.places import Table, cluster_problems
@@ -115,7 +116,7 @@ def read_job(file: str | Path, functions: Collection[str] = ()) -> JobSpec:
             else f'. Are these the rows? A job file names them: [input] path = "{path.name}"'
         )
         raise JobError(f"{file}: not readable as TOML: {error}{rows}") from error
-    return parse_job(value, path, functions)
+    return parse_job(with_environment(value, path), path, functions)
 
 
 def _refuse_large(value: Any, key: str = "") -> None:

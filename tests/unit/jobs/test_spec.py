@@ -34,6 +34,11 @@ from tests.some import a_few
 
 FILE = Path("/jobs/job.toml")
 GOOD = {"input": {"path": "x.zarr"}, "method": {"name": "small"}, "output": {"path": "run.zarr"}}
+TEXTS = {
+    "input": 'path = "x-${NIGHT}.zarr"\ncolumns = ["a", "${NIGHT}b"]',
+    "method": 'name = "small"',
+    "output": 'path = "run-$${NIGHT}.zarr"',
+}
 
 
 def problems_of(value):
@@ -51,6 +56,19 @@ class TestSpec:
         assert job.output_path == Path("/jobs/a/run.zarr")
         assert (job.output.picture, job.output.model) == ("/p.png", "/m.zarr")
         assert job.cluster == ClusterTable()
+
+    def test_variables_of_the_environment(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("NIGHT", "2026-11-29")
+        monkeypatch.setenv("EMPTY", "")
+        monkeypatch.delenv("ABSENT", raising=False)
+        file, text = tmp_path / "job.toml", "".join(f"[{name}]\n{one}\n" for name, one in TEXTS.items())
+        file.write_text(text)
+        job = read_job(file)
+        assert (job.input_path, job.output_path) == (tmp_path / "x-2026-11-29.zarr", tmp_path / "run-${NIGHT}.zarr")
+        assert list(job.input.columns or ()) == ["a", "2026-11-29b"]
+        file.write_text(text + 'table = "${ABSENT}${EMPTY}${NIGHT}.csv"\n')
+        with pytest.raises(JobError, match=r"job.toml: names variables .* not set, or empty: ABSENT, EMPTY. Set them"):
+            read_job(file)
 
     def test_names_of_other_formats_are_refused_before_work(self):
         written = {"path": "run.zarr", "picture": "map.pgn", "report": "page.pdf", "table": "t.xlsx"}
