@@ -37,7 +37,7 @@ def ingest(
         str,
         typer.Argument(
             help="A Zarr array, .npy, Parquet or CSV (file or folder of them), HDF5, AnnData (.h5ad, .zarr), netCDF, "
-            "fvecs, bvecs, ivecs or idx (MNIST, also .gz)."
+            "a folder of pictures, fvecs, bvecs, ivecs or idx (MNIST, also .gz)."
         ),
     ],
     dest: Annotated[str, typer.Argument(help="The new Zarr array; of sparse rows a CSR group.")],
@@ -51,13 +51,16 @@ def ingest(
     with printing.console() as console:
         from bigembed.jobs.watching.status import writing
         from bigembed.rows.formats import ingest as copy
+        from bigembed.rows.formats import open_reader, shape_note
         from bigembed.runtime import using
         from bigembed.runtime.executors import LocalPool
 
         ids = {} if selection.ids is None else {"ids": selection.ids}
         with writing(dest), using(executor=LocalPool(), progress=console.progress):
-            n, d = copy(source, dest, selection.choice(dense, missing), ids)
-        console.result({"output": str(dest), "n": n, "d": d}, [f"{dest}: {n:,} rows of {d} numbers"])
+            n, d = copy(source, dest, choice := selection.choice(dense, missing), ids)
+        note = shape_note(open_reader(source, choice))
+        lines = [f"{dest}: {n:,} rows of {d} numbers", *([f"{source}: {note}"] if note else [])]
+        console.result({"output": str(dest), "n": n, "d": d}, lines)
 
 
 @app.command()
@@ -399,6 +402,7 @@ def report(
     path: Annotated[str, typer.Argument(metavar="RUN", help="A run: finished, stopped or damaged.")],
     out: Annotated[str | None, typer.Option(metavar="PAGE.html", help="The page; by default RUN with .html.")] = None,
     color: arguments.Color = None,
+    ids: arguments.ColorIds = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     *,
     printing: arguments.Printing,
@@ -407,7 +411,7 @@ def report(
     with printing.console() as console:
         from bigembed.jobs.report.page import report_line, write_report
 
-        found = write_report(path, out, title=title, color=color)
+        found = write_report(path, out, title=title, color=color, ids=ids)
         console.result(found, [report_line(found)])
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from bigembed.estimator.graph_input import PLACING, SEPARATED, least_rows
 from bigembed.neighbors.search import doubts
 from bigembed.quality import COLLAPSED, LOOKED_AT, few_carriers, judged
+from bigembed.quality.coordinates import LEADING
 from bigembed.quality.figures import deciding, figure_of_columns
 from bigembed.stages import Run
 
@@ -329,10 +330,11 @@ def carried_warnings(seen: dict[str, Any], remedy: str) -> list[str]:
     named = (seen["leading_rows"][l][: min(2, seen["rows_above_a_tenth"][l])] for l in few)
     leading = dict.fromkeys(row for rows in named for row in rows if row >= 0)
     counts = ", ".join(str(seen["rows_above_a_tenth"][l]) for l in few)
+    more = any(seen["rows_above_a_tenth"][l] > LEADING for l in few)  # (repeated rows, say, which weigh as one place)
     return [
-        f"{head}: {counts} above a tenth of the largest entry, participation {shares} of all rows. What is seen is "
-        f"{_list(list(leading)[:6], 'rows')} against all the others. Look at these rows, and leave them out, or "
-        f"{remedy}"
+        f"{head}{', or by many of little weight' * more}: {counts} above a tenth of the largest entry, with "
+        f"{shares} of the weight of all. What is seen is {_list(list(leading)[:6], 'rows')}"
+        f"{' and others like them' * more} against all the others. Look at these rows, and leave them out, or {remedy}"
     ]
 
 

@@ -161,7 +161,8 @@ def missing_stage(source: RowSource, action: str, fill: Any, zeros: bool = False
     """
     n, d = checked_shape(source)
 
-    named = [number for number, name in enumerate(source.features) if name in source.categories]
+    texts = source.categories  # (read from a file, as the names are: once, not for each of many columns)
+    named = [number for number, name in enumerate(source.features) if name in texts]
     codes = named if action == "fill" else []
     parameters = {"source": source.fingerprint(), "action": action, "fill": fill, **({"zeros": True} if zeros else {})}
     if codes:

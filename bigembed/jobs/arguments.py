@@ -74,6 +74,14 @@ Color = Annotated[
         "input, cluster, component, or none. By default what is known of the rows.",
     ),
 ]
+ColorIds = Annotated[
+    str | None,
+    typer.Option(
+        "--ids",
+        metavar="FILE[:NAME]",
+        help="Names of the rows of that array or table, where they lie in another order than those of the run.",
+    ),
+]
 Verify = Annotated[
     bool,
     typer.Option(
@@ -126,8 +134,9 @@ class Selection:
     rows: Annotated[
         str | None,
         typer.Option(
-            metavar="DIMENSION",
-            help="Leading dimensions of a netCDF variable that make the rows; the rest are columns.",
+            metavar="NAMES|COUNT",
+            help="Leading dimensions of a netCDF variable that make the rows, separated by commas; of another array of "
+            "several axes how many of them make the rows. The rest are columns.",
         ),
     ] = None
     ids: Annotated[

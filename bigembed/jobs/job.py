@@ -54,8 +54,10 @@ class InputTable(Table):
     array: str | list[str] | None = None
     """The array of a file that holds several: a path in HDF5; X, layers/NAME or obsm/NAME of an AnnData; a netCDF
     variable, or several of one shape, which become columns."""
-    rows: str | list[str] | None = None
-    """Leading dimensions of a netCDF variable that make the rows; the others make the columns."""
+    rows: str | int | list[str] | None = None
+    """Leading dimensions of a netCDF variable that make the rows, by name; of an array of several axes in another
+    format how many of them, from the first on, make the rows (by default 1). The others make the columns. With 0 each
+    file of a folder of ``.npy`` is one row."""
     graph: Literal["weights", "distances"] | None = None
     """What the values of a graph are, where the path holds one, not rows: an edge list with ``columns`` (source,
     target, value), a sparse matrix (``array`` of an AnnData: obsp/NAME) or, with ``distances``, lists of neighbors."""
@@ -234,8 +236,8 @@ class JobSpec(Table):
         return located(self.output.path)
 
 
-def _several(value: str | list[str] | None) -> tuple[str, ...]:
-    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
+def _several(value: str | int | list[str] | None) -> tuple[str, ...]:
+    return () if value is None else tuple(value) if isinstance(value, list) else (str(value),)
 
 
 TABLES: dict[str, type[Table]] = {

@@ -28,6 +28,7 @@ from bigembed.maps import method, step
 from bigembed.maps.clustering import Clustering, checked_clustering
 from bigembed.maps.clustering.cluster import judge_clusters
 from bigembed.maps.clustering.stages import stages_following
+from bigembed.rows.formats import shape_note
 from bigembed.rows.formats.copying import vector_source
 from bigembed.runtime import using
 from bigembed.runtime.outages import stores
@@ -159,7 +160,8 @@ class PreparedJob:
         """Return the job with the plan of its stages."""
         reused, damaged = self._reused()
         found = (*search_notes(self.stages, reused, self.run), *pass_notes(self.stages, reused))
-        notes = (*label_notes(self.rows.aligned, self.stages), *found)
+        axes = [f"{self.job.input.path}: {note}"] if (note := shape_note(self.rows.reader)) else []
+        notes = (*axes, *label_notes(self.rows.aligned, self.stages), *found)
         costs = tuple(costs_of(self.job, self.rows, self.stages))
         freed = runs.freed_bytes(self.run, self.retention, self.stages, reused)
         known: dict[str, Any] = {"published": reused, "damaged": damaged, "notes": notes, "freed": freed}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.rows import reader
+from bigembed.rows import arrow
 from bigembed.rows.missing import FIRST
 from bigembed.runtime.blocks import Array
 
@@ -37,7 +37,7 @@ def codes_of(column: Any, texts: Sequence[str]) -> Array:
     place = {text: number for number, text in enumerate(texts)}
     encoded = column.cast("string").dictionary_encode()
     codes = np.array([*(place.get(text, -1) for text in encoded.dictionary.to_pylist()), np.nan])
-    return np.asarray(codes[np.nan_to_num(reader.values_of(encoded.indices), nan=-1).astype(np.intp)])
+    return np.asarray(codes[np.nan_to_num(arrow.values_of(encoded.indices), nan=-1).astype(np.intp)])
 
 
 def refuse_unknown(batch: Any, categories: Categories, strict: Mapping[str, str], start: int, where: str) -> None:

@@ -77,7 +77,8 @@ class DerivedRows(RowSource):
     @property
     def categories(self) -> Mapping[str, Sequence[str]]:
         """Those of the columns that have kept their names."""
-        return {name: texts for name, texts in self.source.categories.items() if name in self.features}
+        features = set(self.features)
+        return {name: texts for name, texts in self.source.categories.items() if name in features}
 
     def fingerprint(self) -> str:
         aligned = "".join(f" {name} {other.fingerprint()}" for name, other in sorted(self.aligned.items()))

@@ -11,7 +11,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +41,6 @@ class StoreRows(RowSource):
 
     content: str = ""
     """Digest of these rows: their fingerprint, so that rows appended later change nothing."""
-    features: ClassVar = ()
 
     def read(self, start: int, stop: int) -> Any:
         """Rows ``start:stop``, counted from ``offset``, and none beyond them."""

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.rows.reader import is_list, listed
+from bigembed.rows.arrow import is_list
+from bigembed.rows.reader import listed
 from bigembed.runtime.blocks import Array
 
 FIRST = 5

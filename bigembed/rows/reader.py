@@ -57,15 +57,25 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class Flat:
-    """Rows of several axes (frames of atoms of three coordinates, images), each as one row of numbers in C order."""
+    """An array of several axes as rows of numbers, in C order: its leading axes make the rows, the others the columns.
+
+    Frames of atoms of three coordinates, and images, are rows by their first axis; pixels of a cube (height, width,
+    bands) by their first two; with none of them all is one row.
+    """
 
     reader: Reader
+    leading: int = 1
 
     @property
     def shape(self) -> tuple[int, int]:
         """(n, d), d the numbers of an item."""
-        n, *rest = self.reader.shape
-        return n, prod(rest)
+        sizes = self.reader.shape
+        return prod(sizes[: self.leading]), prod(sizes[self.leading :])
+
+    @property
+    def _rows_each(self) -> int:
+        """Rows that an item of the first axis makes; 0 where all items make one."""
+        return prod(self.reader.shape[1 : self.leading]) if self.leading else 0
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -75,12 +85,38 @@ class Flat:
     @property
     def grain(self) -> int:
         """As the reader says."""
-        return self.reader.grain
+        return self.reader.grain * max(1, self._rows_each)
 
     def stream(self, start: int, stop: int) -> Iterator[Array]:
         """Rows start to stop, in pieces."""
-        for part in self.reader.stream(start, stop):
-            yield part.reshape(len(part), -1)
+        each, width = self._rows_each, self.shape[1]
+        if not each:
+            whole = [part.reshape(-1) for part in self.reader.stream(0, self.reader.shape[0])]
+            yield np.concatenate(whole)[None][start:stop]
+            return
+        first = start // each
+        row = first * each
+        for part in self.reader.stream(first, -(-stop // each)):
+            rows = part.reshape(-1, width)
+            yield rows[max(0, start - row) : stop - row]
+            row += len(rows)
+
+
+def leading_axes(path: Any, shape: Sequence[int], rows: Sequence[str], fewest: int = 1) -> int:
+    """How many axes of an array make the rows, of those chosen (``rows``: a number); InputError.
+
+    >>> leading_axes("cube.npy", (120, 100, 30), ["2"])
+    2
+    """
+    if not rows:
+        return 1
+    text = rows[0] if len(rows) == 1 else ""
+    if not (text.isdecimal() and fewest <= int(text) < len(shape)):
+        raise InputError(
+            f"{path}: rows = {', '.join(rows)}; of an array of shape {tuple(map(int, shape))} it is how many of its "
+            f"axes, from the first on, make the rows: a number from {fewest} to {len(shape) - 1}"
+        )
+    return int(text)
 
 
 class Named(Reader, Protocol):
@@ -103,6 +139,8 @@ class Named(Reader, Protocol):
 
 def named(reader: Reader) -> Named | None:
     """The reader, if its source holds vectors; what their names are is not looked at yet."""
+    if isinstance(reader, Flat):
+        return named(reader.reader) if reader.leading == 1 else None
     return cast(Named, reader) if hasattr(type(reader), "vector") else None
 
 
@@ -130,7 +168,7 @@ class Choice:
     array: tuple[str, ...] = ()
     """The array, by its path or its name; several netCDF variables of one shape become columns."""
     rows: tuple[str, ...] = ()
-    """The dimensions of a netCDF variable that make the rows."""
+    """The dimensions of a netCDF variable that make the rows; of another array how many of its axes, a number."""
     fill_absent: bool = False
     """Whether absent chunks of a Zarr array hold its fill value."""
     dense: bool = False
@@ -384,35 +422,3 @@ def absent(values: Array) -> Array:
 def _unequal(value: Any) -> bool:
     """Whether it is NaN, of any type of number."""
     return isinstance(value, float | np.floating) and bool(value != value)
-
-
-# ---------------------------------------------------------------------------------------------------------- Arrow
-# Columns of Arrow as arrays.
-
-
-def values_of(column: Any) -> Array:
-    """Return the values of an Arrow column; decimals, and numbers of which some are missing, as floats with NaN there.
-
-    Numbers are taken as they lie in memory, text and booleans as Python objects: Arrow's own conversion, which is left
-    for other types, imports pandas, 50 MB of every process that reads.
-    """
-    kind = str(column.type)
-    if kind.startswith(DECIMAL):
-        return values_of(column.cast("string").cast("double"))  # (straight to double it rounds more than once)
-    if kind in (*FLOATS, *INTEGERS):
-        if not column.null_count:
-            return np.from_dlpack(column)
-        missing = np.from_dlpack(column.is_null().cast("uint8")) > 0
-        floats = column if kind in FLOATS else column.cast("double", safe=False)
-        entries = [None, floats.buffers()[1]]  # (of what is missing they are arbitrary)
-        whole = type(floats).from_buffers(floats.type, len(floats), entries, offset=floats.offset)
-        return np.where(missing, np.array(np.nan, whole.type.to_pandas_dtype()), np.from_dlpack(whole))
-    if kind in ("string", "large_string", "bool"):
-        return np.array(column.to_pylist(), bool if kind == "bool" and not column.null_count else object)
-    found: Array = column.to_numpy(zero_copy_only=False)
-    return found
-
-
-def is_list(kind: Any) -> bool:
-    """Whether a type of Arrow is one of lists, of any or of one length."""
-    return hasattr(kind, "value_field")

@@ -183,7 +183,8 @@ class MixedStep(OneHotEncoder):
         """Columns of categories: those named, or those of text."""
         if self.columns is not None:
             return super()._numbers(source)
-        return [number for number, name in enumerate(source.features) if name in source.categories]
+        texts = source.categories
+        return [number for number, name in enumerate(source.features) if name in texts]
 
     def _learning(self, source: RowSource) -> list[Stage]:
         found, d, categories = super()._learning(source), source.width, OneHotEncoder.width(self, source)

@@ -30,6 +30,8 @@ GAP = 64 << 10
 """Bytes that are fetched and not used rather than asking again."""
 FETCH = 16 << 20
 """Bytes of one request at the most, unless one chunk has more: what a task holds in addition to its rows."""
+READ_BYTES = 1 << 30
+"""Bytes that one call reads at the most: Linux returns no more than 2³¹ − 4096, however many are asked for."""
 
 Buffer = bytes | Array
 Decode = Callable[[Buffer, Array], Any]
@@ -268,7 +270,10 @@ class LocalContent:
 
     def read(self, at: int, length: int) -> bytes:
         there = min(length, self.size() - at)  # (a damaged index may claim any length)
-        return os.pread(self.file, there, at) if there > 0 else b""
+        if there <= READ_BYTES:
+            return os.pread(self.file, there, at) if there > 0 else b""
+        parts = range(at, at + there, READ_BYTES)
+        return b"".join(os.pread(self.file, min(READ_BYTES, at + there - part), part) for part in parts)
 
 
 class RemoteContent:

@@ -236,7 +236,8 @@ def table_columns(path: AnyPath, wanted: Sequence[str], known: Names, scratch: P
         if known.column and known.given is None:
             warnings.warn(
                 f"{path}: has no column {known.column!r}, by which the rows of the map are called: row i is taken for "
-                "row i of the map. Name the rows by such a column where they lie in another order",
+                "row i of the map. Where they lie in another order, say which column has these names: "
+                f"--ids {path}:NAME (in Python ids)",
                 FeatureNamesWarning,
                 stacklevel=2,
             )

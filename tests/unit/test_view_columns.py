@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from typer.testing import CliRunner
 
 import bigembed as be
 from bigembed import errors
 from bigembed import viewer as scene
+from bigembed.cli import app
 from bigembed.jobs.report import RunSummary
 from bigembed.jobs.report.page import write_report
 from bigembed.jobs.report.run_map import coloring_of
@@ -158,6 +160,18 @@ def test_a_report_is_coloured_by_a_column_that_is_joined(run: Path, tmp_path: Pa
         pytest.raises(errors.InputError, match=r"table\.csv holds 4 columns; choose one"),
     ):
         write_report(run, tmp_path / "page.html", color=path)
+
+
+def test_a_report_is_coloured_by_names_that_are_called_otherwise(run: Path, tmp_path: Path) -> None:
+    path, summary = write("csv", frame().rename(columns={"doc": "file"}), tmp_path), RunSummary.read(run)
+    found = coloring_of(summary, f"{path}:value", N, tmp_path, ids=f"{path}:file")
+    np.testing.assert_array_equal(np.concatenate(list(found.values())), ROWS[:, 0])
+    with pytest.warns(errors.FeatureNamesWarning, match=r"which column has these names: --ids .*table.csv:NAME"):
+        control = coloring_of(summary, f"{path}:value", N, tmp_path)
+    assert not np.array_equal(np.concatenate(list(control.values())), ROWS[:, 0])
+    asked = ["--color", f"{path}:topic", "--ids", f"{path}:file"]
+    done = CliRunner().invoke(app, ["report", str(run), "--out", str(tmp_path / "page.html"), *asked])
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -75,8 +75,14 @@ def undeleted(version: Version, rows: RowSource) -> RowSource:
     kept = np.concatenate([known, np.ones(max(0, rows.shape[0] - len(known)), bool)])[: rows.shape[0]]
     counts = tuple(int(kept[low:high].sum()) for low, high in bounds(len(kept), BLOCK))
     shape = (sum(counts), *rows.shape[1:])
-    place = {"mask": str(version.root / MASK), "counts": counts, "mask_block": BLOCK, "stamp": version.mask}
-    return KeptAndLater(shape, rows.dtype, base=rows, **place)  # type: ignore[arg-type]
+    place: dict[str, Any] = {
+        "mask": str(version.root / MASK),
+        "counts": counts,
+        "mask_block": BLOCK,
+        "stamp": version.mask,
+    }
+    place["named"] = rows.features if len(rows.shape) > 1 else ()
+    return KeptAndLater(shape, rows.dtype, base=rows, **place)
 
 
 def require_mask(version: Version) -> None:

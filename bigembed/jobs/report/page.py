@@ -100,7 +100,12 @@ TEMPLATE = "report.html"
 
 
 def write_report(
-    run: PathLike, out: PathLike | None = None, *, title: str | None = None, color: PathLike | None = None
+    run: PathLike,
+    out: PathLike | None = None,
+    *,
+    title: str | None = None,
+    color: PathLike | None = None,
+    ids: PathLike | None = None,
 ) -> dict[str, Any]:
     """Write the page of a run (finished, stopped or damaged) to ``out``, by default ``RUN`` with ``.html``.
 
@@ -117,6 +122,9 @@ def write_report(
         table and its column, ``"table.csv:NAME"``, joined by the ids of the run if it has a column of their name;
         ``"column:J"`` (column J of the input, from 0), ``"cluster"``, ``"component"`` or ``"none"``; by default what is
         known of the rows: labels of the job, the truth of its data set, clusters, or the components of the graph.
+    ids : path or None
+        The names of the rows of that array or table, ``"table.csv:NAME"`` or a vector, where they lie in another order
+        than those of the run and no column is called as the ids of the run are.
 
     Returns
     -------
@@ -144,7 +152,7 @@ def write_report(
     refuse_page(page)
     require_apart(root / "stages", page)
     summary = RunSummary.read(root)
-    drawn = draw_map(summary, None if color is None else str(color))
+    drawn = draw_map(summary, None if color is None else str(color), ids=ids)
     text = render(summary, drawn, title)
     put(page, text.encode())
     return {

@@ -27,9 +27,9 @@ from bigembed.rows import RowSource, derived, formats, rows_at
 from bigembed.rows.formats.copying import rows_of_reader
 from bigembed.runtime.blocks import Array, block_rows, bounds
 from bigembed.steps.each_column import kept_of
-from bigembed.store import at
+from bigembed.store import PathLike, at
 from bigembed.store.files import temporary
-from bigembed.viewer.columns import Names, column_at
+from bigembed.viewer.columns import Names, column_at, ids_of
 
 # -------------------------------------------------------------------------------------------------------- coloring
 # What a map is coloured by: an array, a column, labels, the truth of a data set, components; or nothing.
@@ -54,13 +54,14 @@ def blocks(source: RowSource) -> Callable[[], Iterator[Array]]:
     return lambda: (np.asarray(source.read(start, stop)) for start, stop in spans)
 
 
-def coloring_of(summary: RunSummary, color: str | None, n: int, scratch: Path) -> Coloring:
+def coloring_of(summary: RunSummary, color: str | None, n: int, scratch: Path, ids: PathLike | None = None) -> Coloring:
     """Return what to colour by: what was asked for, or the first there is of: labels of the job, what its data set
     knows, clusters, components.
 
     ``color``: path of an array with a number or a label for each row of the input (Zarr or .npy), a table and its
     column, ``column:J`` (column J of the input, from 0), ``"cluster"``, ``"component"``, or ``"none"``. Of rows that a
-    step has left out the colours are left out, too.
+    step has left out the colours are left out, too. ``ids``: what the rows of an array or a table are called, where
+    that is not a column of the name that the ids of the job have.
     """
     if color == "none":
         return Coloring()
@@ -73,7 +74,7 @@ def coloring_of(summary: RunSummary, color: str | None, n: int, scratch: Path) -
     every = n if kept is None else kept.source.shape[0]
     if color is not None:
         of_input = color.startswith(COLUMN)
-        found = _column(summary, color, every) if of_input else _given(summary, color, every, scratch)
+        found = _column(summary, color, every) if of_input else _given(summary, color, every, scratch, ids)
         return _of_kept(found, kept)
     for known in (_labels, _truth):
         if (given := known(summary, every)) is not None:
@@ -96,10 +97,13 @@ def _of_kept(coloring: Coloring, kept: derived.KeptRows | None) -> Coloring:
     return replace(coloring, values=walk)
 
 
-def _given(summary: RunSummary, color: str, n: int, scratch: Path) -> Coloring:
+def _given(summary: RunSummary, color: str, n: int, scratch: Path, ids: PathLike | None) -> Coloring:
     """Return an array with an entry for each row, or a column of a table, joined by the ids of the run."""
     run, called = summary.run, str(summary.job.get("input", {}).get("ids", ""))
-    found = column_at(color, scratch, Names(rows_of_stage(run, IDS, IDS) if run.has(IDS) else None, called))
+    if ids is not None and not run.has(IDS):
+        raise InputError(f"ids: {ids}: the rows of this run have no names to join them by ([input] ids of its job)")
+    names = rows_of_stage(run, IDS, IDS) if run.has(IDS) else None
+    found = column_at(color, scratch, Names(names, called, None if ids is None else ids_of(ids, scratch)))
     if len(found) != 1:
         raise InputError(f"color: {color} holds {len(found)} columns; choose one: {color}:NAME")
     name, values = found[0]
@@ -236,12 +240,12 @@ class Map:
     """Why another pair than the first two coordinates is drawn first, where that is so."""
 
 
-def draw_map(summary: RunSummary, color: str | None, side: int = 0) -> Map | None:
+def draw_map(summary: RunSummary, color: str | None, side: int = 0, ids: PathLike | None = None) -> Map | None:
     """Two passes over the coordinates, and two over the colours; None where there are no coordinates.
 
     First comes the pair that the certificate says shows most. ``side``: pixels of a map of that pair alone; 0 for all
-    pairs of four coordinates. Raises :class:`InputError` for a ``color`` that does not fit the rows. Coordinates that
-    cannot be read become a warning of the page.
+    pairs of four coordinates. ``ids``: see :func:`coloring_of`. Raises :class:`InputError` for a ``color`` that does
+    not fit the rows. Coordinates that cannot be read become a warning of the page.
     """
     if not summary.has("coordinates"):
         return None
@@ -260,7 +264,7 @@ def draw_map(summary: RunSummary, color: str | None, side: int = 0) -> Map | Non
         )
     names = _names(summary, source.width)
     with temporary("report") as scratch:  # (for a column of a table)
-        coloring = coloring_of(summary, color, source.shape[0], scratch)
+        coloring = coloring_of(summary, color, source.shape[0], scratch, ids)
         found = _drawn(source, columns, limits, coloring, names, side)
     return replace(found, first=why_first(summary.drawn))
 

@@ -87,7 +87,7 @@ GRAM_COLUMNS = 4096
 """Columns up to which the covariance matrix is formed (d² numbers) and solved densely."""
 LEAST_ITERATED = 1024
 """Columns up to which the covariance is always formed."""
-FEW_ROWS = 1024
+FEW_ROWS = 2048
 """Rows up to which all components of more columns than that are iterated on, where all are asked for."""
 SLOWER = 4
 """Times that an operation of a pass over the rows takes longer than one of the covariance and its solve."""

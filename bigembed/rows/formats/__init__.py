@@ -19,18 +19,30 @@ from bigembed.rows.formats.anndata import CsrReader
 from bigembed.rows.formats.binary import is_idx, open_idx
 from bigembed.rows.formats.folders import delimited_files, npy_files, open_npy_files, open_tables
 from bigembed.rows.formats.npz import open_npz_rows
+from bigembed.rows.formats.pictures import open_pictures, picture_files
 from bigembed.rows.formats.tables import open_parquet, parquet_files
-from bigembed.rows.opening import missing_shards
+from bigembed.rows.opening import arrays_in, missing_shards
 from bigembed.rows.packing import decoded
-from bigembed.rows.reader import Choice, Flat, Reader, entries_of, features_of, named, two_dimensional
-from bigembed.rows.sparse import WIDEST, group_source, is_csr_group
-from bigembed.store import AnyPath, PathLike, arrays, at, locks, published, require_apart, require_array_name
+from bigembed.rows.reader import (
+    Choice,
+    Flat,
+    Reader,
+    entries_of,
+    features_of,
+    leading_axes,
+    listed,
+    named,
+    two_dimensional,
+)
+from bigembed.rows.sparse import NAMES, WIDEST, group_source, is_csr_group
+from bigembed.store import AnyPath, PathLike, arrays, at, locks, objects, published, require_apart, require_array_name
 from bigembed.store.attributes import CATEGORIES, categories_at, columns_of, named_columns
 from bigembed.store.files import CHUNKS, reading_foreign, refuse_rows, refuse_unpacked, require_files, require_regular
 
 KNOWN = (
     "a Zarr array or a CSR group, .npy, Parquet or CSV (.csv, .tsv; a file or a folder of them), sparse rows of SciPy "
-    "(.npz), HDF5, AnnData (.h5ad, .zarr), netCDF, fvecs, bvecs, ivecs, or idx (the format of MNIST, also .gz)"
+    "(.npz), HDF5, AnnData (.h5ad, .zarr), netCDF, a folder of pictures (PNG, JPEG, TIFF, BMP), fvecs, bvecs, ivecs, "
+    "or idx (the format of MNIST, also .gz)"
 )
 
 
@@ -96,7 +108,7 @@ def open_reader(source: PathLike, choice: Choice | None = None, least: int = 1) 
     require_regular(path)
     require_files(path, deep=True)
     with reading_foreign(path):
-        return _checked(path, _opened(path, choice), least)
+        return _checked(path, _opened(path, choice), choice, least)
 
 
 def _opened(path: AnyPath, choice: Choice) -> Reader:
@@ -107,12 +119,18 @@ def _opened(path: AnyPath, choice: Choice) -> Reader:
     if path.suffix == ".npz":
         return open_npz_rows(path, choice)
     if files := npy_files(path):
-        choice.only(path, "a folder of .npy files")
-        return open_npy_files(path, files)
+        choice.only(path, "a folder of .npy files", "rows")
+        return open_npy_files(path, files, choice.rows)
     if files := delimited_files(path):
         return open_tables(files, choice)
+    if files := picture_files(path):
+        choice.only(path, "pictures", "rows")
+        return open_pictures(files)
+    if path.is_dir() and choice.array:
+        return _opened(array_of_group(path, choice.array), replace(choice, array=()))
     if path.is_dir():
-        choice.only(path, "Zarr", "fill_absent")
+        _refuse_other_folder(path)
+        choice.only(path, "Zarr", "array", "fill_absent", "rows")
         return open_csr_group(path) if is_csr_group(path) else open_raw_zarr(path, choice.fill_absent, choice.missing)
     if path.suffix in netcdf.SUFFIXES:
         return netcdf.open_netcdf(path, choice)
@@ -121,7 +139,7 @@ def _opened(path: AnyPath, choice: Choice) -> Reader:
     idx = path if isinstance(path, Path) and is_idx(path) else None
     if idx is None and path.suffix not in (".npy", *binary.VECTOR_TYPES):
         raise InputError(f"{path}: not a format that is known. Known: {KNOWN}")
-    choice.only(path, "a file of one array")
+    choice.only(path, "a file of one array", "rows")
     if path.suffix == ".npy":
         return rows_at(path)
     if path.suffix in binary.VECTOR_TYPES:
@@ -211,15 +229,48 @@ def _raw_zarr(path: AnyPath, fill_absent: bool) -> RowSource:
     return RowSource(tuple(map(int, array.shape)), np.dtype(array.dtype), path=str(path))
 
 
+def array_of_group(path: AnyPath, names: Sequence[str]) -> AnyPath:
+    """The array of a Zarr group that is called so; InputError that lists those there are."""
+    place = path / names[0].strip("/")
+    if len(names) != 1 or not any((place / mark).exists() for mark in ("zarr.json", ".zarray")):
+        raise InputError(
+            f"{path}: array: {', '.join(names)} is not one of its arrays. There are {listed(arrays_in(path))}"
+        )
+    return place
+
+
+def _refuse_other_folder(path: AnyPath) -> None:
+    """InputError for a folder that is no array, and has no rows by itself: what it holds is said."""
+    if any((path / name).exists() for name in NAMES) or not isinstance(path, Path):
+        return
+    if held := arrays_in(path):
+        raise InputError(f"{path}: a group of arrays; choose one (array = {held[0]!r}, say). There are {listed(held)}")
+    if not any((path / mark).exists() for mark in objects.MARKS):
+        kinds = sorted({one.suffix or "names without a suffix" for one in path.iterdir()})
+        raise InputError(f"{path}: {f'a folder of {listed(kinds)}' if kinds else 'an empty folder'}. Give {KNOWN}")
+
+
 def open_csr_group(path: AnyPath) -> CsrReader:
     """The sparse rows of a group in Zarr."""
     source = group_source(path)
     return CsrReader(str(path), "", (source.shape[0], source.width), source.dtype, source.entries)
 
 
-def _checked(path: AnyPath, reader: Reader, least: int) -> Reader:
+def shape_note(reader: Reader | None) -> str:
+    """What is said of an array of more than two axes, of which no ``rows`` are chosen: how it is read; else nothing."""
+    if not isinstance(reader, Flat) or reader.leading != 1:
+        return ""
+    sizes = reader.reader.shape
+    other = Flat(reader.reader, len(sizes) - 1).shape
+    return (
+        f"an array of {' × '.join(map(str, sizes))}: its first axis makes the rows ({sizes[0]:,}). rows = "
+        f"{len(sizes) - 1} would make {other[0]:,} rows of {other[1]:,} (pixels of bands, say)"
+    )
+
+
+def _checked(path: AnyPath, reader: Reader, choice: Choice, least: int) -> Reader:
     if len(reader.shape) > 2 and entries_of(reader) is None:
-        reader = Flat(reader)
+        reader = Flat(reader, leading_axes(path, reader.shape, choice.rows))
     n, d = two_dimensional(path, reader.shape)
     if n < least or d < 1:
         raise InputError(f"{path}: shape {reader.shape}; at least one row and one column are needed")

@@ -64,9 +64,12 @@ class FilesReader:
             first = end
 
 
-def open_npy_files(folder: AnyPath, files: Sequence[AnyPath]) -> FilesReader:
-    """The rows of all files; InputError where they are of different shapes."""
-    parts = [rows_at(file) for file in files]
+def open_npy_files(folder: AnyPath, files: Sequence[AnyPath], rows: Sequence[str] = ()) -> FilesReader:
+    """The rows of all files; InputError where they are of different shapes. ``rows``: see :func:`leading_axes`."""
+    parts: list[reader.Reader] = [rows_at(file) for file in files]
+    leading = reader.leading_axes(files[0], parts[0].shape, rows, fewest=0)
+    if leading != 1:
+        parts = [reader.Flat(part, leading) for part in parts]
     tail = parts[0].shape[1:]
     for file, part in zip(files, parts, strict=True):
         if part.shape[1:] != tail:

@@ -283,7 +283,7 @@ def is_hdf5(path: AnyPath) -> bool:
 
 def open_hdf5(path: AnyPath, choice: Choice) -> Reader:
     """The chosen dataset, or the only one that can be rows; decoded as its attributes say."""
-    choice.only(path, "HDF5", "array", "fill_absent")
+    choice.only(path, "HDF5", "array", "rows", "fill_absent")
     with opened(str(path)) as file:
         there = datasets_of(file)
         names = {name: about(one) for name, one in there.items()}

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError, needed
+from bigembed.rows import arrow, reader
 from bigembed.rows import categories as coded
-from bigembed.rows import reader
 from bigembed.store import AnyPath
 
 LISTS = (
@@ -87,7 +87,7 @@ def _common(types: Iterable[Any]) -> Any:
 
 def is_text(kind: Any) -> bool:
     """Whether a type of Arrow is of text, or of categories that are."""
-    return str(getattr(kind, "value_type", kind)) in ("string", "large_string") and not reader.is_list(kind)
+    return str(getattr(kind, "value_type", kind)) in ("string", "large_string") and not arrow.is_list(kind)
 
 
 def require_same_names(schemas: Schemas) -> None:
@@ -111,13 +111,13 @@ def rows_dtype(
     chosen, there = Counter(names), [Counter(schema.names) for _, schema in schemas]
     if twice := sorted(name for name in chosen if max(chosen[name], *(one[name] for one in there)) > 1):
         raise InputError(f"{path}: the columns {', '.join(twice)} stand there, or were chosen, more than once")
-    inner = {name: kinds[name].value_type if reader.is_list(kinds[name]) else kinds[name] for name in names}
+    inner = {name: kinds[name].value_type if arrow.is_list(kinds[name]) else kinds[name] for name in names}
     inner |= {name: library("").float64() for name, kind in inner.items() if str(kind) == "null"}  # (all are missing)
     found = {name: np.dtype(np.int32) if name in categories else dtype_of(kind) for name, kind in inner.items()}
     dtypes = [dtype for dtype in found.values() if dtype is not None]
     if len(dtypes) < len(found):
         wrong = [name for name, dtype in found.items() if dtype is None]
-        advice = LISTS if any(reader.is_list(kinds[name]) for name in wrong) else ""
+        advice = LISTS if any(arrow.is_list(kinds[name]) for name in wrong) else ""
         advice += TIMES if any(library("types").is_temporal(inner[name]) for name in wrong) else ""
         raise InputError(
             f"{path}: columns that are not numbers: {', '.join(f'{name} ({kinds[name]})' for name in wrong)}. Choose "
@@ -143,7 +143,7 @@ def list_widths(path: AnyPath, kinds: Mapping[str, Any], names: Iterable[str]) -
     for name in names:
         if hasattr(kinds[name], "list_size"):
             found[name] = kinds[name].list_size
-        elif reader.is_list(kinds[name]):
+        elif arrow.is_list(kinds[name]):
             with pq.ParquetFile(reader.handle(str(path))) as file:
                 first = (batch.column(0).drop_null() for batch in file.iter_batches(64, columns=[name]))
                 found[name] = next((len(one[0]) for one in first if len(one)), 1)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TextIO
 import numpy as np
 
 from bigembed.errors import ExistingOutputError, InputError, needed
-from bigembed.rows import RowSource, as_worked, reader
+from bigembed.rows import RowSource, arrow, as_worked, reader
 from bigembed.rows import categories as coded
 from bigembed.rows.formats.schemas import (
     LISTS,
@@ -146,8 +146,8 @@ def _column_rows(column: Any, name: str, dtype: np.dtype[Any], categories: coded
     if name in categories:
         return coded.codes_of(column, categories[name])
     if dtype == reader.TEXT:
-        return reader.as_text(reader.values_of(_as_text(name, column)))
-    values = reader.values_of(column)
+        return reader.as_text(arrow.values_of(_as_text(name, column)))
+    values = arrow.values_of(column)
     if column.null_count and values.dtype == object:  # (of booleans)
         values = np.array([np.nan if one is None else one for one in values], np.float64)
     if str(column.type).startswith(reader.DECIMAL) and (np.abs(values) >= reader.EXACT).any():

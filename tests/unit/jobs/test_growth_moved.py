@@ -6,11 +6,13 @@ import json
 import shutil
 
 import numpy as np
+import pandas
 import pyarrow.parquet as pq
 import pytest
 
 import bigembed as be
 from bigembed import errors
+from bigembed.jobs.extend import extend as extend_by
 from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth.audit import audit
 from bigembed.jobs.growth.extend import export_any, extend
@@ -25,8 +27,10 @@ from bigembed.jobs.watching.status import status_of
 from bigembed.rows.appending import append_rows
 from bigembed.rows.formats import ingest
 from bigembed.rows.growing import delete_rows
+from bigembed.rows.reader import Choice
 from bigembed.store import at, files, remove
-from tests.unit.jobs.test_staying import job_in
+from bigembed.store.arrays import read_array
+from tests.unit.jobs.test_staying import current, job_in
 
 ROWS = np.random.default_rng(0).normal(size=(900, 4)) * [9, 5, 3, 1]
 IDS = np.array([f"c{number}" for number in range(900)])
@@ -45,6 +49,29 @@ def ingested(home, numbers, ids=IDS, name="x.zarr"):
 
 def appended(home, start, stop):
     append_rows(home / "x.zarr", ROWS[start:stop], ids=IDS[start:stop])
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_the_model_takes_columns_by_the_names_of_the_store(deleted, tmp_path):
+    frame = pandas.DataFrame(ROWS[:500], columns=list("abcd"))
+    frame.assign(id=IDS[:500]).to_csv(tmp_path / "rows.csv", index=False)
+    ingest(tmp_path / "rows.csv", tmp_path / "x.zarr", Choice(columns=tuple("abcd")), {"ids": "id"})
+    job = job_in(tmp_path)
+    refresh(job)
+    if deleted:
+        delete_rows(tmp_path / "x.zarr", [0, 7])
+        refresh(job)
+    model = current(tmp_path).model
+    other = pandas.DataFrame(ROWS[500:520], columns=list("abcd"))
+    other[list("dbac")].to_csv(tmp_path / "other.csv", index=False)
+    extend_by(model, tmp_path / "other.csv", tmp_path / "o.zarr")
+    wanted = be.load(model).transform(other)
+    np.testing.assert_allclose(read_array(tmp_path / "o.zarr"), wanted, rtol=1e-6)
+    with pytest.raises(errors.InputError, match="must be in the same order"):
+        be.load(model).transform(other[list("dbac")])
+    other.drop(columns="b").to_csv(tmp_path / "less.csv", index=False)
+    with pytest.raises(errors.InputError, match="no columns b"):
+        extend_by(model, tmp_path / "less.csv", tmp_path / "p.zarr")
 
 
 def table(path):

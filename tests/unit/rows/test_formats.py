@@ -19,13 +19,14 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from PIL import Image
 
 import bigembed as be
 from bigembed import PCA
 from bigembed.errors import DamagedError, ExistingOutputError, InputError, MissingPathError
-from bigembed.rows import reader
+from bigembed.rows import arrow, reader
 from bigembed.rows.formats import binary as idx
-from bigembed.rows.formats import copying, delimited, ingest, open_reader, quotes, tables
+from bigembed.rows.formats import copying, delimited, ingest, open_reader, quotes, shape_note, tables
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.delimited import DelimitedReader
 from bigembed.rows.formats.quotes import Quotes, line_of, records
@@ -126,6 +127,99 @@ class TestEveryFormat:
             open_reader(tmp_path / "parts")
         with pytest.raises(InputError, match="columns"):
             open_reader(tmp_path / "parts", Choice(columns=("a",)))
+
+    @pytest.mark.parametrize("form", ["npy", "zarr", "hdf5"])
+    def test_leading_axes_make_the_rows(self, form, tmp_path):
+        cube = np.random.default_rng(0).normal(size=(50, 7, 3)).astype("f4")
+        path = tmp_path / f"cube.{form}"
+        if form == "hdf5":
+            with h5py.File(path, "w") as file:
+                file["cube"] = cube
+        else:
+            np.save(path, cube) if form == "npy" else zarr.save(path, cube)
+        reader = open_reader(path, Choice(rows=("2",)))
+        assert reader.shape == (350, 3)
+        np.testing.assert_array_equal(np.concatenate([*reader.stream(10, 333)]), cube.reshape(350, 3)[10:333])
+        np.testing.assert_array_equal(np.concatenate([*reader.stream(15, 16)]), cube.reshape(350, 3)[15:16])
+        assert ingest(path, tmp_path / "out.zarr", Choice(rows=("2",))) == (350, 3)
+        np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), cube.reshape(350, 3))
+        assert open_reader(path).shape == (50, 21)  # (the control)
+        assert shape_note(open_reader(path)).endswith("rows = 2 would make 350 rows of 3 (pixels of bands, say)")
+        assert not shape_note(reader)
+        for wrong in ("0", "3", "y", "-1"):
+            with pytest.raises(InputError, match=f"rows = {wrong}; of an array of shape .50, 7, 3. .* from 1 to 2"):
+                open_reader(path, Choice(rows=(wrong,)))
+
+    def test_each_file_of_a_folder_is_a_row(self, tmp_path):
+        images = np.arange(5 * 4 * 3).reshape(5, 4, 3).astype("u1")
+        for number, image in enumerate(images):
+            np.save(tmp_path / f"{number}.npy", image)
+        reader = open_reader(tmp_path, Choice(rows=("0",)))
+        np.testing.assert_array_equal(np.concatenate([*reader.stream(1, 4)]), images.reshape(5, 12)[1:4])
+        assert open_reader(tmp_path).shape == (20, 3)  # (the control)
+
+    def test_arrays_of_a_group_are_chosen_and_other_folders_say_what_they_hold(self, tmp_path):
+        group = zarr.create_group(tmp_path / "ome.zarr")
+        group["0"] = rows = np.arange(60.0).reshape(12, 5)
+        group["1"] = rows[::2]
+        np.testing.assert_array_equal(
+            np.concatenate([*open_reader(tmp_path / "ome.zarr", Choice(array=("1",))).stream(0, 6)]), rows[::2]
+        )
+        with pytest.raises(InputError, match=r"a group of arrays; choose one \(array = '0', say\). There are 0, 1"):
+            open_reader(tmp_path / "ome.zarr")
+        with pytest.raises(InputError, match=r"array: 2 is not one of its arrays\. There are 0, 1"):
+            open_reader(tmp_path / "ome.zarr", Choice(array=("2",)))
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(InputError, match=r"an empty folder. Give a Zarr array"):
+            open_reader(tmp_path / "empty")
+        (tmp_path / "empty/a.docx").touch()
+        with pytest.raises(InputError, match=r"a folder of .docx. Give a Zarr array"):
+            open_reader(tmp_path / "empty")
+
+    # ------------------------------------------------------------------------------------------ pictures
+
+    def test_pictures_of_a_folder_are_rows_called_as_the_files(self, tmp_path):
+        (folder := tmp_path / "pictures").mkdir()
+        pixels = np.random.default_rng(0).integers(0, 256, (6, 5, 4, 3)).astype("u1")
+        for number, one in enumerate(pixels):
+            Image.fromarray(one).save(folder / f"p{number}.{'png' if number % 2 else 'TIFF'}")
+        (folder / "notes.txt").write_text("no picture")
+        assert ingest(folder, tmp_path / "out.zarr") == (6, 60)
+        np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), pixels.reshape(6, 60))
+        names = read_array(copying.aligned_of(tmp_path / "out.zarr")["ids"]).tolist()
+        assert names == ["p0.TIFF", "p1.png", "p2.TIFF", "p3.png", "p4.TIFF", "p5.png"]
+        reader = open_reader(folder, Choice(rows=("3",)))
+        np.testing.assert_array_equal(np.concatenate([*reader.stream(3, 99)]), pixels.reshape(-1, 3)[3:99])
+        one = open_reader(folder / "p1.png", Choice(rows=("3",)))
+        np.testing.assert_array_equal(np.concatenate([*one.stream(0, 20)]), pixels[1].reshape(-1, 3))
+
+    @pytest.mark.parametrize(
+        ("other", "says"),
+        [
+            (np.zeros((5, 5), "u1"), r"b.png: 5 × 5 pixels of mode L; the first, a.png, is 4 × 5 pixels of mode L"),
+            (np.zeros((5, 4, 4), "u1"), "b.png: 4 × 5 pixels of mode RGBA; .* one size and one mode"),
+            (b"nothing", "b.png: not readable as a picture"),
+        ],
+    )
+    def test_pictures_of_another_size_mode_or_none_are_named(self, other, says, tmp_path):
+        (folder := tmp_path / "pictures").mkdir()
+        Image.fromarray(np.ones((5, 4), "u1")).save(folder / "a.png")
+        if isinstance(other, bytes):
+            (folder / "b.png").write_bytes(other)
+        else:
+            Image.fromarray(other).save(folder / "b.png")
+        with pytest.raises((InputError, DamagedError), match=says):
+            ingest(folder, tmp_path / "out.zarr")
+        assert not (tmp_path / "out.zarr").exists()
+
+    @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "I;16", "F", "1", "P"])
+    def test_pixels_are_those_that_pillow_shows(self, mode, tmp_path):
+        values = np.random.default_rng(1).integers(0, 200, (4, 6)).astype({"I;16": "u2", "F": "f4"}.get(mode, "u1"))
+        made = Image.fromarray(values) if mode in ("I;16", "F") else Image.fromarray(values).convert(mode)
+        made.save(tmp_path / "a.tif")
+        wanted = np.asarray(made.convert("RGB") if mode == "P" else made)
+        found = np.concatenate([*open_reader(tmp_path).stream(0, 1)])
+        np.testing.assert_array_equal(found, wanted.reshape(1, -1))
 
     def test_a_folder_of_csv_is_one_file_after_another(self, tmp_path):
         nights = tmp_path / "nights"
@@ -572,7 +666,7 @@ class TestFormats:
         pa = pytest.importorskip("pyarrow")
         some = {"bool": [True, None, False], "string": ["a", None, "b"]}.get(kind, [1, None, 3])
         for column in (pa.array(some, kind), pa.array(some, kind)[1:], pa.array(some, kind)[2:], pa.array([], kind)):
-            found, wanted = reader.values_of(column), column.to_numpy(zero_copy_only=False)
+            found, wanted = arrow.values_of(column), column.to_numpy(zero_copy_only=False)
             assert found.tolist() == pytest.approx(wanted.tolist(), nan_ok=True)
             assert found.dtype == wanted.dtype
 

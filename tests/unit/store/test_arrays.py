@@ -23,7 +23,7 @@ from bigembed.rows.appending import append_rows
 from bigembed.rows.formats import ingest, open_reader
 from bigembed.rows.opening import missing_shards, open_array, open_zarr
 from bigembed.rows.sparse import group_source, write_csr
-from bigembed.store import arrays
+from bigembed.store import arrays, chunks
 from bigembed.store.arrays import create_rows, read_array, read_rows, read_window, write_array, write_rows
 from bigembed.store.chunks import row_chunks
 from bigembed.store.files import read_json, reading_foreign
@@ -237,6 +237,16 @@ class TestChunks:
         with pytest.raises(DamagedError, match=r"checksum|cut off"):
             read_array(path, 0, 4)
         np.testing.assert_array_equal(read_array(path, 12, 24), np.arange(72.0).reshape(24, 3)[12:])
+
+    def test_chunks_longer_than_one_call_reads(self, tmp_path, monkeypatch):
+        values = np.arange(72.0).reshape(24, 3)
+        write_array(tmp_path / "a", values)
+        monkeypatch.setattr(chunks, "READ_BYTES", 100)
+        np.testing.assert_array_equal(read_array(tmp_path / "a"), values)
+        file = next(part for part in (tmp_path / "a/c").rglob("*") if part.is_file())
+        file.write_bytes(file.read_bytes()[:-50])
+        with pytest.raises(DamagedError):
+            read_array(tmp_path / "a")
 
     def test_the_index_of_a_shard_is_checked(self, tmp_path):
         path = tmp_path / "a.zarr"
