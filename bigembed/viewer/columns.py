@@ -79,7 +79,15 @@ class Names:
 def _place(rows: RowSource, other: RowSource, where: str) -> Array | None:
     same_length = other.shape == rows.shape
     apart = _apart(rows, other) if same_length else encoded(rows.read(0, min(COMPARED, rows.shape[0]))).tolist()
-    if not apart or not (where or _holds(other, apart)):
+    if not apart:
+        return None
+    if not (where or _holds_most(other, apart)):
+        warnings.warn(
+            f"ids: {apart[0].decode()!r}, as a row of the map is called, is not among the names given: row i is taken for "
+            "row i of the map, and shown by the name given",
+            FeatureNamesWarning,
+            stacklevel=2,
+        )
         return None
     found, absent = copying.positions(other, rows) if other.shape[0] else (np.empty(0), [])
     if len(absent) == len(found):
@@ -107,12 +115,13 @@ def _apart(rows: RowSource, other: RowSource) -> list[bytes]:
     return []
 
 
-def _holds(other: RowSource, names: Sequence[bytes]) -> bool:
-    """Whether all of some names are among the others."""
+def _holds_most(other: RowSource, names: Sequence[bytes]) -> bool:
+    """Whether most of some names are among the others."""
     sought = set(names)
+    enough = len(sought) // 2
     for span in bounds(other.shape[0], BLOCK):
         sought.difference_update(encoded(other.read(*span)).tolist())
-        if not sought:
+        if len(sought) <= enough:
             return True
     return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -127,10 +128,21 @@ def test_ids_beside_columns_say_their_order(run: Path, tmp_path: Path) -> None:
         be.view(run, tmp_path / "other", columns={"value": ROWS[1:, 0]}, ids=names)
 
 
+def test_names_of_which_few_are_others_are_joined_and_these_are_missing(run: Path, tmp_path: Path) -> None:
+    names = np.array(NAMES)[ORDER].astype(object)
+    names[3] = "another"
+    with pytest.warns(errors.FeatureNamesWarning, match="1 of the 60 rows of the map are not there"):
+        be.view(run, tmp_path / "page", columns={"value": ROWS[ORDER, 0]}, ids=names)
+    found = shown(tmp_path / "page")["value"]
+    assert found == {number: held(number) if number != ORDER[3] else None for number in range(N)}
+
+
 def test_ids_of_another_kind_name_the_rows(run: Path, tmp_path: Path) -> None:
     """Also where some of them are ids of the run."""
     for number, ids in enumerate((NAMES, ["document 7", *(f"name {n}" for n in range(N - 1))])):
-        be.view(run, tmp_path / f"page{number}", columns={"value": ROWS[:, 0]}, ids=ids)
+        said = pytest.warns(errors.FeatureNamesWarning, match="'document 0', .* is not among the names given: row i is")
+        with said if number else nullcontext():
+            be.view(run, tmp_path / f"page{number}", columns={"value": ROWS[:, 0]}, ids=ids)
         found = shown(tmp_path / f"page{number}")
         assert found["value"] == {row: held(row) for row in range(N)}
         assert found["ids"] == dict(enumerate(ids))

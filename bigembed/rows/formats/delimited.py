@@ -7,6 +7,7 @@ import csv
 import gzip
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -310,7 +311,10 @@ def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
             decimal = "," if separator == ";" and _by_comma(chain([first], islice(records, LOOKED_AT))) else "."
             head = 0 if _is_row(_two(file, separator), decimal) else lines
     except csv.Error as error:
-        said = f"{path}: its first lines are no lines of a table ({error}). Is a quote never closed?"
+        said = (
+            f"{path}: its first lines are no lines of a table ({error}). Is a quote never closed? Or do "
+            "spaces separate its fields? Write commas, semicolons or tabs"
+        )
         raise InputError(said) from error
     except PermissionError:
         raise
@@ -363,7 +367,8 @@ def _by_comma(records: Iterable[Sequence[str]]) -> bool:
 
 
 def _refuse_names(path: AnyPath, there: Sequence[str], needed: Sequence[str]) -> None:
-    twice = sorted({name for name in needed if name and there.count(name) > 1})
+    counts = Counter(there)
+    twice = sorted({name for name in needed if name and counts[name] > 1})
     if twice:
         raise InputError(f"{path}: several columns are called {reader.listed(twice)}. Give each column its own name")
     if "" in needed:

@@ -59,7 +59,7 @@ def test_the_model_takes_columns_by_the_names_of_the_store(deleted, tmp_path):
     job = job_in(tmp_path)
     refresh(job)
     if deleted:
-        delete_rows(tmp_path / "x.zarr", [0, 7])
+        delete_rows(tmp_path / "x.zarr", rows=[0, 7])
         refresh(job)
     model = current(tmp_path).model
     other = pandas.DataFrame(ROWS[500:520], columns=list("abcd"))
