@@ -83,8 +83,8 @@ def _place(rows: RowSource, other: RowSource, where: str) -> Array | None:
         return None
     if not (where or _holds_most(other, apart)):
         warnings.warn(
-            f"ids: {apart[0].decode()!r}, as a row of the map is called, is not among the names given: row i is taken for "
-            "row i of the map, and shown by the name given",
+            f"ids: {apart[0].decode()!r}, as a row of the map is called, is not among the names given: row i is taken "
+            "for row i of the map, and shown by the name given",
             FeatureNamesWarning,
             stacklevel=2,
         )
