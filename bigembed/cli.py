@@ -50,15 +50,15 @@ def ingest(
     """Copy rows of a known format into a chunked, checksummed Zarr array."""
     with printing.console() as console:
         from bigembed.jobs.watching.status import writing
+        from bigembed.rows.formats import array_note
         from bigembed.rows.formats import ingest as copy
-        from bigembed.rows.formats import open_reader, shape_note
         from bigembed.runtime import using
         from bigembed.runtime.executors import LocalPool
 
         ids = {} if selection.ids is None else {"ids": selection.ids}
         with writing(dest), using(executor=LocalPool(), progress=console.progress):
             n, d = copy(source, dest, choice := selection.choice(dense, missing), ids)
-        note = shape_note(open_reader(source, choice))
+        note = array_note(source, choice)
         lines = [f"{dest}: {n:,} rows of {d} numbers", *([f"{source}: {note}"] if note else [])]
         console.result({"output": str(dest), "n": n, "d": d}, lines)
 

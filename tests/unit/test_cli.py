@@ -117,6 +117,16 @@ def test_ingest(tmp_path, rows):
     assert bigembed("ingest", tmp_path / "rows.npy", tmp_path / "rows.zarr").exit_code == 2
 
 
+def test_how_an_array_of_several_axes_is_read_is_said(tmp_path):
+    np.save(tmp_path / "cube.npy", np.zeros((6, 5, 4)))
+    done = bigembed("ingest", tmp_path / "cube.npy", tmp_path / "a.zarr")
+    assert "6 rows of 20 numbers" in done.output
+    assert "rows = 2 would make 30 rows of 4" in " ".join(done.output.split())
+    done = bigembed("ingest", tmp_path / "cube.npy", tmp_path / "b.zarr", "--rows", "2")
+    assert "30 rows of 4 numbers" in done.output
+    assert "would make" not in done.output
+
+
 def test_append(tmp_path):
     frame = pd.DataFrame(np.arange(30.0).reshape(10, 3), columns=["a", "b", "c"]).assign(name=list("klmnopqrst"))
     frame.to_parquet(tmp_path / "first.parquet")

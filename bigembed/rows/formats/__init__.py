@@ -268,6 +268,12 @@ def shape_note(reader: Reader | None) -> str:
     )
 
 
+def array_note(source: PathLike, choice: Choice) -> str:
+    """:func:`shape_note` of a path; nothing of tables, which are not opened for it."""
+    path = at(source)
+    return "" if parquet_files(path) or delimited_files(path) else shape_note(open_reader(path, choice))
+
+
 def _checked(path: AnyPath, reader: Reader, choice: Choice, least: int) -> Reader:
     if len(reader.shape) > 2 and entries_of(reader) is None:
         reader = Flat(reader, leading_axes(path, reader.shape, choice.rows))
