@@ -244,6 +244,7 @@ def _refuse_other_folder(path: AnyPath) -> None:
     if any((path / name).exists() for name in NAMES) or not isinstance(path, Path):
         return
     if held := arrays_in(path):
+        arrays.zarr_group(path)  # (which refuses codecs that are not read)
         raise InputError(f"{path}: a group of arrays; choose one (array = {held[0]!r}, say). There are {listed(held)}")
     if not any((path / mark).exists() for mark in objects.MARKS):
         kinds = sorted({one.suffix or "names without a suffix" for one in path.iterdir()})
