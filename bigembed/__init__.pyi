@@ -61,6 +61,7 @@ from bigembed.steps.mixed import GowerEncoder as GowerEncoder
 from bigembed.steps.mixed import MixedScaler as MixedScaler
 from bigembed.steps.numbers import Clip as Clip
 from bigembed.steps.numbers import Log1p as Log1p
+from bigembed.steps.numbers import MarkMissing as MarkMissing
 from bigembed.steps.numbers import Normalizer as Normalizer
 from bigembed.steps.one_hot import OneHotEncoder as OneHotEncoder
 from bigembed.steps.random_projection import GaussianRandomProjection as GaussianRandomProjection

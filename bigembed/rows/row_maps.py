@@ -292,6 +292,19 @@ def clipped(rows: Any, model: tuple[float, float, Array | None]) -> Any:
     return on_entries(lambda values: np.clip(values, low, high), rows, columns)
 
 
+def marked(rows: Any, model: tuple[Array, Array | None]) -> Any:
+    """NaN in place of some numbers; for CSR rows 0 must not be one of them.
+
+    ``model``: the numbers, and the columns (see :func:`on_entries`).
+    """
+    numbers, columns = model
+
+    def mark(values: Array) -> Array:
+        return np.where(np.isin(values, numbers.astype(values.dtype)), np.array(np.nan, values.dtype), values)
+
+    return on_entries(mark, rows, columns)
+
+
 def log1p_block(rows: Any, model: tuple[Array | None, Sequence[str]], start: int = 0) -> Any:
     """log(1 + x) in float64; InputError that names rows and columns where x ≤ −1.
 

@@ -14,6 +14,7 @@ CLASSES = {
     "gaussian_projection": "GaussianRandomProjection",
     "gower": "GowerEncoder",
     "log1p": "Log1p",
+    "mark_missing": "MarkMissing",
     "missing": "Missing",
     "mixed": "MixedScaler",
     "normalize": "Normalizer",

@@ -1,9 +1,9 @@
-"""Steps that map each row by itself and learn little or nothing: clipping, logarithms, and rows of one length."""
+"""Steps that map each row by itself and learn little: clipping, logarithms, what is missing, rows of one length."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from math import inf
+from math import inf, isfinite
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from bigembed.estimator import extension, moments, preprocessing
 from bigembed.estimator.rowwise import FixedStep, Step, looked_at_stage
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.derived import MappedSource
-from bigembed.rows.row_maps import clipped, log1p_block, normalized, sizes_of
+from bigembed.rows.row_maps import clipped, log1p_block, marked, normalized, sizes_of
 from bigembed.runtime.blocks import Array
 from bigembed.runtime.parameters import Finite, Kind, Positive, Requirements, is_number, one_of
 from bigembed.stages import Run, Stage
@@ -182,6 +182,88 @@ class Log1p(ColumnStep, FixedStep, registered="log1p"):
 
     def _extension(self, run: Run) -> extension.Extension:
         return replace(super()._extension(run), numbered=True)
+
+
+# --------------------------------------------------------------------------------------------------------- missing
+# Numbers that stand for missing values.
+
+
+def _are_numbers(given: Any) -> bool:
+    return isinstance(given, list | tuple) and len(given) > 0 and all(is_number(one) and isfinite(one) for one in given)
+
+
+@dataclass(eq=False, repr=False)
+class MarkMissing(ColumnStep, FixedStep, registered="mark_missing"):
+    """Make NaN of numbers that stand for missing values: −9999 of a scene, −1 or 9 of a genotype, 999 of a survey.
+
+    The step ``missing`` after it leaves such rows out, or fills them; of new rows, too.
+
+    Parameters
+    ----------
+    values : list of float
+        The numbers that stand for missing values, compared as they are in the dtype of the rows.
+    columns : list of str, list of int, or None
+        The columns in which they do: their names, where the rows come with names, or their numbers, from 0 on. The
+        others pass as they are. None takes all.
+    workdir : path or None
+        Where the stages are kept, and from where a fit that was stopped goes on; None is a temporary folder.
+    persist : "store" or None
+        Whether rows of a lazy array are written once and read from there: "store" says so; None does so only for rows
+        that are read more than twice.
+    keep : "all", "map" or "coordinates"
+        What stays in ``workdir`` of the stages: all of it; what the map, new rows and a saved model need; or the map
+        alone, which then places no new rows. The rest is deleted as soon as no stage is left to read it.
+    verbose : bool
+        Whether ``fit`` shows its progress.
+    callbacks : sequence of functions, or None
+        Functions that ``fit`` calls with every event.
+
+    Attributes
+    ----------
+    n_components_, n_features_in_ : int
+        The number d of columns.
+    n_samples_ : int
+        The number of rows.
+    certificate_ : dict
+        How far the result can be trusted.
+    embedding_ : array of shape (n, d)
+        The rows fitted, with NaN: NumPy for NumPy input, else a Dask array computed when asked.
+
+    Raises
+    ------
+    InputError
+        If columns are not there (the nearest name that is there is given), or no values are given.
+
+    Notes
+    -----
+    Cost: no pass for ``fit``; a block of rows in memory where they are read. Of sparse rows 0 cannot be such a number.
+
+    References
+    ----------
+    R. Little, D. Rubin, Statistical Analysis with Missing Data, 2nd ed. (2002), §1.3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.array([[2.0, -1.0], [0.0, 1.0], [1.0, 2.0]])
+    >>> MarkMissing([-1]).fit_transform(rows).tolist()
+    [[2.0, nan], [0.0, 1.0], [1.0, 2.0]]
+    """
+
+    takes_nan: ClassVar = True
+
+    values: Annotated[Any, Kind("a list of one or more finite numbers", _are_numbers)] = (-9999.0,)
+    _: KW_ONLY
+    columns: Annotated[Any, Kind(NAMES, are_names)] | None = None
+
+    def dense_only(self) -> str:
+        return "0 stands for a missing value, and of sparse rows it is what is not stored" if 0 in self.values else ""
+
+    def _given(self, source: RowSource) -> dict[str, Any]:
+        return {"values": [float(one) for one in self.values], **self._asked(source)}
+
+    def _block(self, run: Run) -> tuple[Any, Any]:
+        return marked, (np.array(run.parameters(self.learned)["values"]), self._mask(run))
 
 
 # ------------------------------------------------------------------------------------------------------- normalize

@@ -124,6 +124,7 @@ STEPS = {
     "gower": be.GowerEncoder(columns=[0]),
     "log1p": be.Log1p(),
     "log1p, some columns": be.Log1p(columns=[0, 1]),
+    "mark missing": be.MarkMissing([-1]),
     "missing, dropped": be.Missing(),
     "missing, filled": be.Missing(action="fill"),
     "mixed": be.MixedScaler(columns=[0, 1]),

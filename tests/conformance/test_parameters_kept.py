@@ -43,6 +43,7 @@ def test_set_params_after_fit_changes_nothing_that_was_fitted(name: str) -> None
 STEPS = [
     be.Log1p(columns=[0]),
     be.Clip(high=1, columns=[0]),
+    be.MarkMissing([1.0], columns=[0]),
     be.StandardScaler(columns=[0]),
     be.RobustScaler(columns=[0]),
 ]
@@ -52,6 +53,7 @@ STEPS = [
 @pytest.mark.parametrize("step", STEPS, ids=repr)
 def test_other_columns_after_fit_change_nothing_that_was_fitted(step: Any) -> None:
     rows = np.random.default_rng(0).gamma(2.0, size=(50, 3))
+    rows[3] = 1
     made = clone(step).fit(rows)
     before, said = made.transform(rows), made.describe()
     assert (before[:, 0] != rows[:, 0]).any()

@@ -36,6 +36,7 @@ OTHERS = [
 ]
 """Other solvers of classes that are checked by default."""
 NAN = [
+    ("mark_missing", {}),
     ("missing", {"action": "fill"}),
     ("one_hot", {"unknown": "zeros"}),
     ("mixed", {"missing": "mean"}),
@@ -44,6 +45,7 @@ NAN = [
 """Steps that take NaN, and say so."""
 SOME_COLUMNS = [
     ("clip", {"high": 1.0, "columns": [0]}),
+    ("mark_missing", {"columns": [0]}),
     ("robust_standardize", {"columns": [0]}),
     ("standardize", {"columns": [0]}),
 ]

@@ -24,7 +24,7 @@ import bigembed as be
 from bigembed.errors import BigembedError, DamagedError, InputError, InputTypeError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.run import plan_job, run_job
-from bigembed.jobs.spec import parse_job
+from bigembed.jobs.spec import parse_job, read_job
 from bigembed.linalg.moments import levels_of
 from bigembed.maps import STEPS, step
 from bigembed.rows import RowSource
@@ -68,6 +68,12 @@ PEERS = {
     "max": (be.Normalizer("max"), preprocessing.Normalizer("max"), 1e-14),
 }
 WRONG = {
+    "nothing marked": (lambda: be.MarkMissing([]).fit(ROWS), "values=.*a list of one or more finite numbers"),
+    "no number marked": (lambda: be.MarkMissing(["x"]).fit(ROWS), "values=.*a list of one or more finite numbers"),
+    "zeros marked": (
+        lambda: be.MarkMissing([0]).fit(sparse.csr_array(np.eye(5))),
+        "of sparse rows it is what is not stored",
+    ),
     "clip nothing": (lambda: be.Clip().fit(ROWS), "low=None.*high must be one"),
     "log of −2": (lambda: be.Log1p().fit_transform(np.array([[0.0], [-2.0]])), r"rows \[1\], with -2"),
     "negative total": (lambda: be.Normalizer("total").fit_transform(-COUNTS), "negative"),
@@ -175,6 +181,13 @@ class TestSteps:
         same(shares.transform(COUNTS), expected, 1e-6)
         same(be.Log1p().fit_transform(COUNTS), np.log1p(COUNTS), 1e-6)
         same(be.Clip(low=-2, high=3).fit_transform(ROWS), ROWS.clip(-2, 3))
+        coded = np.where(ROWS > 1, -9999, ROWS)
+        holes = np.where(ROWS > 1, np.nan, ROWS)
+        np.testing.assert_array_equal(be.MarkMissing().fit_transform(coded), holes)
+        np.testing.assert_array_equal(be.MarkMissing([3]).fit_transform(coded), coded)  # (the control)
+        only = be.MarkMissing([-9999, 5], columns=[1]).fit_transform(coded)
+        np.testing.assert_array_equal(only[:, 1], holes[:, 1])
+        np.testing.assert_array_equal(np.delete(only, 1, axis=1), np.delete(coded, 1, axis=1))
         chosen = be.Columns(most_variable=3).fit(ROWS)
         assert chosen.columns_.tolist() == [4, 5, 6]
         np.testing.assert_array_equal(chosen.transform(ROWS), ROWS[:, 4:])
@@ -777,3 +790,22 @@ class TestPipeline:
         np.testing.assert_allclose(
             be.PCA(4).fit_transform(be.StandardScaler().fit_transform(PIPELINE_ROWS)), in_memory, atol=1e-9
         )
+
+
+def test_coded_values_are_missing_in_jobs_and_for_new_rows(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 3, (200, 6)).astype("i1")
+    coded = np.where(np.random.default_rng(1).random(rows.shape) < 0.05, -1, rows).astype("i1")
+    np.save(tmp_path / "rows.npy", coded)
+    text = '[[steps]]\nname = "mark_missing"\nvalues = [-1]\n[[steps]]\nname = "missing"\naction = "fill"\n'
+    (tmp_path / "job.toml").write_text(
+        f'{text}[input]\npath = "rows.npy"\n[method]\nname = "pca"\nn_components = 2\n'
+        '[output]\npath = "run.zarr"\nmodel = "model.zarr"\n'
+    )
+    run_job(read_job(tmp_path / "job.toml"))
+    holes = np.where(coded < 0, np.nan, coded)
+    wanted = be.Pipeline([be.Missing(action="fill"), be.PCA(2)]).fit(holes)
+    model = be.load(tmp_path / "model.zarr")
+    np.testing.assert_allclose(model.transform(coded[:9]), wanted.transform(holes[:9]), atol=1e-6)
+    marked = be.MarkMissing([3]).fit_transform(SPARSE_ROWS)
+    np.testing.assert_array_equal(marked.toarray(), np.where(SPARSE_COUNTS == 3, np.nan, SPARSE_COUNTS))
+    assert not np.allclose(be.PCA(2).fit(coded).transform(coded[:9]), wanted.transform(holes[:9]), atol=1e-2)
