@@ -11,7 +11,7 @@ from typing import Any
 from bigembed.estimator.graph_input import PLACING, SEPARATED, least_rows
 from bigembed.neighbors.search import doubts
 from bigembed.quality import COLLAPSED, LOOKED_AT, few_carriers, judged
-from bigembed.quality.coordinates import LEADING
+from bigembed.quality.coordinates import FEW_ROWS
 from bigembed.quality.figures import deciding, figure_of_columns
 from bigembed.stages import Run
 
@@ -330,7 +330,7 @@ def carried_warnings(seen: dict[str, Any], remedy: str) -> list[str]:
     named = (seen["leading_rows"][l][: min(2, seen["rows_above_a_tenth"][l])] for l in few)
     leading = dict.fromkeys(row for rows in named for row in rows if row >= 0)
     counts = ", ".join(str(seen["rows_above_a_tenth"][l]) for l in few)
-    more = any(seen["rows_above_a_tenth"][l] > LEADING for l in few)  # (repeated rows, say, which weigh as one place)
+    more = any(seen["rows_above_a_tenth"][l] > FEW_ROWS for l in few)  # (repeated ones weigh as one place)
     return [
         f"{head}{', or by many of little weight' * more}: {counts} above a tenth of the largest entry, with "
         f"{shares} of the weight of all. What is seen is {_list(list(leading)[:6], 'rows')}"

@@ -23,8 +23,8 @@ def with_environment(value: Any, file: Path, environment: Mapping[str, str] = os
     absent = sorted({name for name in _names(value) if not environment.get(name)})
     if absent:
         raise JobError(
-            f"{file}: names variables of the environment that are not set, or empty: {', '.join(absent)}. Set them; a "
-            f"text that is none is written with two signs, $${{{absent[0]}}}"
+            f"{file}: names variables of the environment that are not set, or empty: {', '.join(absent)}. Set them, or "
+            f"write $${{{absent[0]}}} where the text ${{{absent[0]}}} itself is meant"
         )
     return _filled(value, environment)
 

@@ -298,11 +298,7 @@ def marked(rows: Any, model: tuple[Array, Array | None]) -> Any:
     ``model``: the numbers, and the columns (see :func:`on_entries`).
     """
     numbers, columns = model
-
-    def mark(values: Array) -> Array:
-        return np.where(np.isin(values, numbers.astype(values.dtype)), np.array(np.nan, values.dtype), values)
-
-    return on_entries(mark, rows, columns)
+    return on_entries(lambda held: np.where(np.isin(held, numbers.astype(held.dtype)), np.nan, held), rows, columns)
 
 
 def log1p_block(rows: Any, model: tuple[Array | None, Sequence[str]], start: int = 0) -> Any:

@@ -201,7 +201,7 @@ class MarkMissing(ColumnStep, FixedStep, registered="mark_missing"):
     Parameters
     ----------
     values : list of float
-        The numbers that stand for missing values, compared as they are in the dtype of the rows.
+        The numbers that stand for missing values, each rounded to the dtype of the rows before it is compared.
     columns : list of str, list of int, or None
         The columns in which they do: their names, where the rows come with names, or their numbers, from 0 on. The
         others pass as they are. None takes all.

@@ -270,8 +270,6 @@ class LocalContent:
 
     def read(self, at: int, length: int) -> bytes:
         there = min(length, self.size() - at)  # (a damaged index may claim any length)
-        if there <= READ_BYTES:
-            return os.pread(self.file, there, at) if there > 0 else b""
         parts = range(at, at + there, READ_BYTES)
         return b"".join(os.pread(self.file, min(READ_BYTES, at + there - part), part) for part in parts)
 

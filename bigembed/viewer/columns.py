@@ -79,15 +79,7 @@ class Names:
 def _place(rows: RowSource, other: RowSource, where: str) -> Array | None:
     same_length = other.shape == rows.shape
     apart = _apart(rows, other) if same_length else encoded(rows.read(0, min(COMPARED, rows.shape[0]))).tolist()
-    if not apart:
-        return None
-    if not (where or _holds_most(other, apart)):
-        warnings.warn(
-            f"ids: {apart[0].decode()!r}, as a row of the map is called, is not among the names given: row i is taken "
-            "for row i of the map, and shown by the name given",
-            FeatureNamesWarning,
-            stacklevel=2,
-        )
+    if not apart or not (where or _holds_most(other, apart)):
         return None
     found, absent = copying.positions(other, rows) if other.shape[0] else (np.empty(0), [])
     if len(absent) == len(found):
@@ -116,7 +108,7 @@ def _apart(rows: RowSource, other: RowSource) -> list[bytes]:
 
 
 def _holds_most(other: RowSource, names: Sequence[bytes]) -> bool:
-    """Whether most of some names are among the others."""
+    """Whether half of some names, or more, are among the others."""
     sought = set(names)
     enough = len(sought) // 2
     for span in bounds(other.shape[0], BLOCK):
@@ -154,11 +146,24 @@ def joined(columns: Columns, names: RowSource | None, known: Names, scratch: Pat
     """Columns whose rows have ``names`` in the order of the map; they are missing where a row has no such name."""
     order = None if names is None else known.place(names, where)
     if names is None or order is None:
+        if names is not None and known.rows is not None and known.rows.shape == names.shape:
+            _warn_of_others(known.rows, names)
         return columns
     for name, column in columns:
         if column.shape != names.shape:
             raise InputError(f"{name}: shape {column.shape}; there are {names.shape[0]:,} names of its rows")
     return tuple((name, _taken(column, order, scratch)) for name, column in columns)
+
+
+def _warn_of_others(rows: RowSource, names: RowSource) -> None:
+    """Warn where columns are taken by position, and their rows have other names than those of the map."""
+    if apart := _apart(rows, names):
+        warnings.warn(
+            f"ids: {apart[0].decode()!r}, as a row of the map is called, is not among the names given: row i of the "
+            "columns is taken for row i of the map, and shown by the name given",
+            FeatureNamesWarning,
+            stacklevel=2,
+        )
 
 
 def _taken(column: RowSource, order: Array, scratch: Path) -> RowSource:

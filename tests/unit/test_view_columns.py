@@ -140,12 +140,13 @@ def test_names_of_which_few_are_others_are_joined_and_these_are_missing(run: Pat
 def test_ids_of_another_kind_name_the_rows(run: Path, tmp_path: Path) -> None:
     """Also where some of them are ids of the run."""
     for number, ids in enumerate((NAMES, ["document 7", *(f"name {n}" for n in range(N - 1))])):
-        said = pytest.warns(errors.FeatureNamesWarning, match="'document 0', .* is not among the names given: row i is")
+        said = pytest.warns(errors.FeatureNamesWarning, match="'document 0', .* is not among the names given: row i of the")
         with said if number else nullcontext():
             be.view(run, tmp_path / f"page{number}", columns={"value": ROWS[:, 0]}, ids=ids)
         found = shown(tmp_path / f"page{number}")
         assert found["value"] == {row: held(row) for row in range(N)}
         assert found["ids"] == dict(enumerate(ids))
+        be.view(run, tmp_path / f"names{number}", ids=ids)  # (no columns that could be another row's: no warning)
 
 
 def test_a_data_frame_is_joined_by_its_column_or_its_index(run: Path, tmp_path: Path) -> None:

@@ -75,14 +75,16 @@ def undeleted(version: Version, rows: RowSource) -> RowSource:
     kept = np.concatenate([known, np.ones(max(0, rows.shape[0] - len(known)), bool)])[: rows.shape[0]]
     counts = tuple(int(kept[low:high].sum()) for low, high in bounds(len(kept), BLOCK))
     shape = (sum(counts), *rows.shape[1:])
-    place: dict[str, Any] = {
-        "mask": str(version.root / MASK),
-        "counts": counts,
-        "mask_block": BLOCK,
-        "stamp": version.mask,
-    }
-    place["named"] = rows.features if len(rows.shape) > 1 else ()
-    return KeptAndLater(shape, rows.dtype, base=rows, **place)
+    return KeptAndLater(
+        shape,
+        rows.dtype,
+        base=rows,
+        mask=str(version.root / MASK),
+        counts=counts,
+        mask_block=BLOCK,
+        stamp=version.mask,
+        named=rows.features if len(rows.shape) > 1 else (),
+    )
 
 
 def require_mask(version: Version) -> None:

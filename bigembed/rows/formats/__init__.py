@@ -17,9 +17,9 @@ from bigembed.rows import RowSource, rows_at, work_dtype
 from bigembed.rows.formats import anndata, binary, copying, hdf5, netcdf
 from bigembed.rows.formats.anndata import CsrReader
 from bigembed.rows.formats.binary import is_idx, open_idx
-from bigembed.rows.formats.folders import delimited_files, npy_files, open_npy_files, open_tables
+from bigembed.rows.formats.folders import FilesReader, delimited_files, npy_files, open_npy_files, open_tables
 from bigembed.rows.formats.npz import open_npz_rows
-from bigembed.rows.formats.pictures import open_pictures, picture_files
+from bigembed.rows.formats.pictures import PictureReader, open_pictures, picture_files
 from bigembed.rows.formats.tables import open_parquet, parquet_files
 from bigembed.rows.opening import arrays_in, missing_shards
 from bigembed.rows.packing import decoded
@@ -233,9 +233,8 @@ def array_of_group(path: AnyPath, names: Sequence[str]) -> AnyPath:
     """The array of a Zarr group that is called so; InputError that lists those there are."""
     place = path / names[0].strip("/")
     if len(names) != 1 or not any((place / mark).exists() for mark in ("zarr.json", ".zarray")):
-        raise InputError(
-            f"{path}: array: {', '.join(names)} is not one of its arrays. There are {listed(arrays_in(path))}"
-        )
+        there = listed(arrays_in(path)) or "none: an array is chosen in a group"
+        raise InputError(f"{path}: array: {', '.join(names)} is not one of its arrays. There are {there}")
     return place
 
 
@@ -258,8 +257,9 @@ def open_csr_group(path: AnyPath) -> CsrReader:
 
 
 def shape_note(reader: Reader | None) -> str:
-    """What is said of an array of more than two axes, of which no ``rows`` are chosen: how it is read; else nothing."""
-    if not isinstance(reader, Flat) or reader.leading != 1:
+    """What is said of an array of more than two axes that is read by its first: how it is, and could be; of pictures,
+    each of which is a row, and of anything else nothing."""
+    if not isinstance(reader, Flat) or reader.leading != 1 or isinstance(reader.reader, PictureReader):
         return ""
     sizes = reader.reader.shape
     other = Flat(reader.reader, len(sizes) - 1).shape
@@ -278,6 +278,8 @@ def array_note(source: PathLike, choice: Choice) -> str:
 def _checked(path: AnyPath, reader: Reader, choice: Choice, least: int) -> Reader:
     if len(reader.shape) > 2 and entries_of(reader) is None:
         reader = Flat(reader, leading_axes(path, reader.shape, choice.rows))
+    elif not isinstance(reader, netcdf.NetcdfReader | FilesReader):  # (which look at it themselves)
+        leading_axes(path, reader.shape, choice.rows)
     n, d = two_dimensional(path, reader.shape)
     if n < least or d < 1:
         raise InputError(f"{path}: shape {reader.shape}; at least one row and one column are needed")

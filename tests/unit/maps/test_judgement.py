@@ -16,6 +16,7 @@ import bigembed as be
 from bigembed import errors
 from bigembed.datasets import ring_graph
 from bigembed.errors import InputError, MapWarning, RecallWarning, SeparationWarning
+from bigembed.estimator.certificate import carried_warnings
 from bigembed.estimator.reporting import CATEGORIES
 from bigembed.maps.bandwidth import Bandwidth
 from bigembed.maps.kernels import NARROW
@@ -299,3 +300,14 @@ class TestStability:
         rows = np.column_stack([np.cos(angle), np.sin(angle)])
         assert half_map(*lists(rows, 15), Bandwidth(NARROW, "adaptive"), NARROW, 0.0, 1.0, 5) is None
         assert "kept_by_half" not in be.DiffusionMap(2).fit(rows).certificate_["judgement"]
+
+
+def test_many_rows_of_little_weight_are_not_called_few() -> None:
+    """Repeated rows weigh as one place; of a single row nothing of the kind is said."""
+    seen = {"carried_by_few": [True], "participation": [0.0021], "leading_rows": [[0, 5, 9, 11, 12]]}
+    (many,) = carried_warnings(seen | {"rows_above_a_tenth": [1000]}, "draw others")
+    assert "few rows, or by many of little weight: 1000 above a tenth of the largest entry, with 0.0021 of the" in many
+    assert "What is seen is rows 0, 5 and others like them against all the others" in many
+    (one,) = carried_warnings(seen | {"rows_above_a_tenth": [1]}, "draw others")
+    assert "few rows: 1 above" in one
+    assert "What is seen is row 0 against all the others" in one

@@ -149,6 +149,8 @@ class TestEveryFormat:
         for wrong in ("0", "3", "y", "-1"):
             with pytest.raises(InputError, match=f"rows = {wrong}; of an array of shape .50, 7, 3. .* from 1 to 2"):
                 open_reader(path, Choice(rows=(wrong,)))
+        with pytest.raises(InputError, match=r"rows = 2; of an array of shape \(350, 3\)"):
+            open_reader(tmp_path / "out.zarr", Choice(rows=("2",)))
 
     def test_each_file_of_a_folder_is_a_row(self, tmp_path):
         images = np.arange(5 * 4 * 3).reshape(5, 4, 3).astype("u1")
@@ -169,6 +171,8 @@ class TestEveryFormat:
             open_reader(tmp_path / "ome.zarr")
         with pytest.raises(InputError, match=r"array: 2 is not one of its arrays\. There are 0, 1"):
             open_reader(tmp_path / "ome.zarr", Choice(array=("2",)))
+        with pytest.raises(InputError, match=r"array: 1 is not one of its arrays\. There are none: an array is chosen"):
+            open_reader(tmp_path / "ome.zarr/0", Choice(array=("1",)))
         (tmp_path / "empty").mkdir()
         with pytest.raises(InputError, match=r"an empty folder. Give a Zarr array"):
             open_reader(tmp_path / "empty")
@@ -188,6 +192,7 @@ class TestEveryFormat:
         np.testing.assert_array_equal(read_array(tmp_path / "out.zarr"), pixels.reshape(6, 60))
         names = read_array(copying.aligned_of(tmp_path / "out.zarr")["ids"]).tolist()
         assert names == ["p0.TIFF", "p1.png", "p2.TIFF", "p3.png", "p4.TIFF", "p5.png"]
+        assert not shape_note(open_reader(folder))
         reader = open_reader(folder, Choice(rows=("3",)))
         np.testing.assert_array_equal(np.concatenate([*reader.stream(3, 99)]), pixels.reshape(-1, 3)[3:99])
         one = open_reader(folder / "p1.png", Choice(rows=("3",)))
