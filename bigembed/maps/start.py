@@ -15,7 +15,7 @@ from bigembed.estimator.moments import moments_of_block
 from bigembed.linalg import CovarianceOperator, eigenpairs, lanczos
 from bigembed.linalg.moments import merge_moments
 from bigembed.maps.graph_rows import OrderedRows, OrderedValues
-from bigembed.maps.linear import GRAM_COLUMNS, principal_directions
+from bigembed.maps.linear.principal import GRAM_COLUMNS, principal_directions
 from bigembed.neighbors.order import Ordered, input_rows
 from bigembed.neighbors.row_weights import values_path
 from bigembed.rows import RowSource, passes, row_maps

@@ -38,7 +38,7 @@ Array = npt.NDArray[Any]
 
 BLOCK_BYTES = 32 << 20
 MAX_BLOCK_ROWS = 65_536
-MIN_BLOCK_ROWS = 2_048
+MIN_BLOCK_ROWS = 64
 
 
 def block_rows(n_features: int, itemsize: int) -> int:

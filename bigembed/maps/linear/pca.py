@@ -11,7 +11,8 @@ from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import FrameRule
 from bigembed.estimator.transform import apply
-from bigembed.maps.linear import PrincipalEstimator, PrincipalOptions
+from bigembed.maps.linear import PrincipalEstimator
+from bigembed.maps.linear.principal import PrincipalOptions
 from bigembed.rows.row_maps import affine_block
 from bigembed.runtime.blocks import Array, bounds, is_sparse
 from bigembed.runtime.parameters import Count, Fraction, Seed, at_least, interval, one_of
@@ -114,8 +115,8 @@ class PCA(PrincipalEstimator, registered="pca"):
     whiten : bool
         Whether each coordinate is divided by its standard deviation.
     tol : float in (0, 1)
-        The largest residual ‖Sv − λv‖/λ_1 of block Lanczos, which solves for more than 4096 columns, and for few
-        components of many columns of rows that are few, or sparse; others are solved densely, in one pass.
+        The largest residual ‖Sv − λv‖/λ_1 of block Lanczos, which solves for more than 4096 columns of more than 4096
+        rows, and for few components of more than 1024 columns of sparse rows; others are solved densely.
     max_passes : int ≥ 3
         The passes of block Lanczos before it gives up (with a warning).
     random_state : int, generator or None
@@ -163,10 +164,13 @@ class PCA(PrincipalEstimator, registered="pca"):
     Notes
     -----
     Cost: one pass for ``fit``, one for coordinates. A block of rows (32 MiB) and d² numbers a worker; the covariance
-    is accumulated in float64 about the mean of each block, so a mean far from zero costs no accuracy. Beyond 4096
-    columns, and for few components of more than 1024 columns of rows that are few, or sparse, ``fit`` takes some twenty
-    passes (block Lanczos on the matrix-free covariance), several times as many where the spectrum is flat, and the
-    coordinating process holds 12 d m numbers, and up to 48 d m as far as 64 MiB allow.
+    is accumulated in float64 about the mean of each block, so a mean far from zero costs no accuracy. Up to 4096 rows
+    that are fewer than their columns, of which there are more than 1024, are solved by the products of all pairs of
+    rows: in n/512 passes (a task compares 256 rows with those before) and one for as many directions as fit into 64
+    MiB, and the coordinating process holds 4 n² + 4 d m numbers. Beyond 4096 columns of more rows, and for few
+    components of more than 1024 columns of sparse rows, ``fit`` takes some twenty passes (block Lanczos on the
+    matrix-free covariance), several times as many where the spectrum is flat, and the coordinating process holds
+    12 d m numbers, and up to 48 d m as far as 64 MiB allow.
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
     each other, to judge the map; of many sparse rows it compares 400 with all, in three passes.
 
@@ -302,8 +306,8 @@ class TruncatedSVD(PrincipalEstimator, registered="truncated_svd"):
     n_components : int ≥ 1
         The number m of coordinates, at most min(n, d).
     tol : float in (0, 1)
-        The largest residual ‖Sv − λv‖/λ_1, S = XᵀX, of block Lanczos, which solves for more than 4096 columns, and
-        for few components of many columns of rows that are few, or sparse; others are solved densely, in one pass.
+        The largest residual ‖Sv − λv‖/λ_1, S = XᵀX, of block Lanczos, which solves for more than 4096 columns of more
+        than 4096 rows, and for few components of more than 1024 columns of sparse rows; others are solved densely.
     max_passes : int ≥ 3
         The passes of block Lanczos before it gives up (with a warning).
     random_state : int, generator or None
@@ -348,9 +352,11 @@ class TruncatedSVD(PrincipalEstimator, registered="truncated_svd"):
     Notes
     -----
     Cost: one pass for ``fit``, one for coordinates. A block of rows (32 MiB) and d² numbers a worker, accumulated in
-    float64. Beyond 4096 columns, and for few components of more than 1024 columns of rows that are few, or sparse,
-    ``fit`` takes some twenty passes (block Lanczos on XᵀX, which is never formed), several times as many where the
-    spectrum is flat, and the coordinating process holds 12 d m numbers, and up to 48 d m as far as 64 MiB allow.
+    float64. Up to 4096 rows that are fewer than their columns, of which there are more than 1024, are solved by the
+    products of all pairs of rows, in n/512 passes and one for the directions, as in :class:`PCA`. Beyond 4096 columns of
+    more rows, and for few components of more than 1024 columns of sparse rows, ``fit`` takes some twenty passes (block
+    Lanczos on XᵀX, which is never formed), several times as many where the spectrum is flat, and the coordinating
+    process holds 12 d m numbers, and up to 48 d m as far as 64 MiB allow.
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares
     1 000 of them with each other, to judge the map; of many sparse rows it compares 400 with all, in three passes.
 

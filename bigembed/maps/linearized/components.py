@@ -12,9 +12,8 @@ import numpy as np
 from bigembed.errors import InputError
 from bigembed.estimator.extension import Extension, inverse
 from bigembed.estimator.frame import FrameRule
-from bigembed.estimator.moments import moments_stage
 from bigembed.estimator.rowwise import RowwiseEstimator, WeightedRowwiseEstimator
-from bigembed.maps.linear import GRAM_COLUMNS, PrincipalOptions, is_iterated, solve_stage
+from bigembed.maps.linear.principal import GRAM_COLUMNS, PrincipalOptions, principal_stages
 from bigembed.maps.linearized import combine_sums, spread_block
 from bigembed.maps.linearized.factors import STEPS, FactorOptions, factor_rows, factors_stage
 from bigembed.maps.linearized.passes import RULES, KernelChoice, StoredKernel, kernel_stages
@@ -50,7 +49,7 @@ class LinearizedKernelPCA(WeightedRowwiseEstimator, registered="linearized_kerne
         How coordinates are scaled: √λ_l u_l ("sqrt", kernel PCA's and MDS's), u_l ("eigenvector") or λ_l u_l
         ("eigenvalue").
     tol : float in (0, 1)
-        The largest residual of block Lanczos, which solves for more than 4096 columns, as in :class:`PCA`.
+        The largest residual of block Lanczos, which solves for more than 4096 columns of more rows, as in :class:`PCA`.
     max_passes : int ≥ 3
         The passes of block Lanczos before it gives up (with a warning).
     random_state : int, generator or None
@@ -136,12 +135,7 @@ class LinearizedKernelPCA(WeightedRowwiseEstimator, registered="linearized_kerne
         m = min(n, d) if self.n_components is None else int(self.n_components)
         epsilon = self.epsilon if isinstance(self.epsilon, str) else float(self.epsilon)
         asked = PrincipalOptions(m, False, float(self.tol), int(self.max_passes), self._seed())
-        iterate = is_iterated(source, asked)
-        stages = [
-            moments_stage(source, diagonal=iterate),
-            solve_stage(source, asked, iterate),
-            map_stage(source, m, epsilon, self.scaling),
-        ]
+        stages = [*principal_stages(source, asked), map_stage(source, m, epsilon, self.scaling)]
         return [*stages, self._output_stage(source, stages, m)]
 
     def _sparse(self) -> bool:

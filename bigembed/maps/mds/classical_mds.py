@@ -15,7 +15,7 @@ from bigembed.estimator import extension, frame, rowwise, seed_of
 from bigembed.estimator.moments import moments_stage
 from bigembed.linalg.eigenpairs import extremes
 from bigembed.maps import fitted_stage
-from bigembed.maps.linear import GRAM_COLUMNS, principal_directions
+from bigembed.maps.linear.principal import GRAM_COLUMNS, principal_directions
 from bigembed.maps.mds import TILE, ByDistance, coordinates_by_distance, distance_solve_stage, kept_of
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import checked_shape, offenders, refuse, usable

@@ -18,7 +18,7 @@ from bigembed.linalg.pairs import refuse_entries
 from bigembed.maps import mds, write_finished
 from bigembed.maps.landmark_maps import FLOOR, classical, triangulated
 from bigembed.maps.landmark_rows import SAMPLE_BYTES, change, far_apart, max_min_by, stress, uniform
-from bigembed.maps.linear import FLAT, principal_directions
+from bigembed.maps.linear.principal import FLAT, principal_directions
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.rows.row_maps import Affine, AffineMap, affine_block

@@ -119,7 +119,8 @@ def test_a_cube_has_no_stable_clusters() -> None:
     assert any("not stable" in str(one.message) for one in said if one.category is errors.ClustersWarning)
     assert found.rand is not None
     assert found.rand < 0.5
-    assert [str(one.message) for one in said] == found.certificate["warnings"]["clusters"]
+    ours = [str(one.message) for one in said if one.category is errors.ClustersWarning]  # (scikit-learn may say, too)
+    assert ours == found.certificate["warnings"]["clusters"]
 
 
 def test_rows_beside_the_sample_get_the_cluster_of_the_nearest_sampled_one() -> None:

@@ -14,7 +14,10 @@ from sklearn.decomposition import PCA
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError, NotFittedError
-from bigembed.maps import linear as principal
+from bigembed.maps.linear import gram, principal
+from bigembed.rows import RowSource
+from bigembed.runtime import blocks
+from bigembed.stages import Run, run_stages
 from tests.some import a_few
 
 NAMES = (
@@ -60,6 +63,87 @@ class TestManyColumns:
     def test_stopping_early_is_a_warning(self):
         with pytest.warns(ConvergenceWarning, match="raise max_passes"):
             be.PCA(3, tol=1e-12, max_passes=3).fit(rows_of(3000, 400))
+
+
+class TestFewRows:
+    """Rows fewer than their columns, by the products of all pairs: several tasks, blocks and panels of columns."""
+
+    @pytest.fixture(autouse=True)
+    def small_parts(self, monkeypatch):
+        monkeypatch.setattr(principal, "LEAST_ITERATED", 100)
+        monkeypatch.setattr(gram, "TASK_ROWS", 23)
+        monkeypatch.setattr(gram, "TILE_COLUMNS", 77)
+        monkeypatch.setattr(gram, "SUM_BYTES", 8 * 150 * 7)
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 150 * 9)
+        monkeypatch.setattr(blocks, "MIN_BLOCK_ROWS", 9)
+
+    @pytest.mark.parametrize("thin", [False, True])
+    @pytest.mark.parametrize("mean", [0.0, 1e3])
+    @a_few(2, "n_components", [4, 0.8, 0.99, None])
+    def test_agrees_with_scikit_learn(self, n_components, mean, thin):
+        X = rows_of(60, 150, mean=mean)
+        found = be.PCA(n_components).fit(sparse.csr_array(X) if thin else X)
+        wanted = decomposition.PCA(n_components, svd_solver="full").fit(X)
+        assert found.certificate_["solver"] == "products of rows"
+        assert found.certificate_["residual"] < 1e-7
+        assert found.n_components_ == wanted.n_components_
+        tolerance = 1e-6 if thin and mean else 1e-9  # (a mean is taken off products of sparse rows, not off the rows)
+        for each in (found, wanted):  # (the last of 60 centered rows has no variance, and is arbitrary)
+            each.components_ = each.components_[:59]
+        agree(found, wanted, tolerance)
+
+    def test_directions_are_as_good_as_those_of_a_singular_value_decomposition(self):
+        """However small their variances: they fall over twelve decades."""
+        random = np.random.default_rng(1)
+        left, right = (np.linalg.qr(random.normal(size=(rows, 20)))[0] for rows in (60, 150))
+        X = (left * 10.0 ** -np.linspace(0, 6, 20)) @ right.T
+        found = be.PCA(20, center=False).fit(X)
+        np.testing.assert_allclose(found.singular_values_, 10.0 ** -np.linspace(0, 6, 20), rtol=1e-6)
+        np.testing.assert_allclose(found.components_ @ found.components_.T, np.eye(20), atol=1e-13)
+        errors = 1 - np.abs((found.components_ * right.T).sum(axis=1))
+        assert (errors < 1e-8).all()
+
+    def test_rows_without_variance_have_orthonormal_components(self):
+        for X, rank in ((np.repeat(rows_of(12, 150), 5, axis=0), 11), (np.ones((30, 150)), 0)):
+            found = be.PCA().fit(X)
+            assert np.count_nonzero(found.explained_variance_) == rank
+            np.testing.assert_allclose(found.components_ @ found.components_.T, np.eye(len(X)), atol=1e-12)
+            np.testing.assert_allclose(found.inverse_transform(found.transform(X)), X, atol=1e-10)
+
+    def test_weights_are_numbers_of_equal_rows(self):
+        X, weights = rows_of(60, 150), np.random.default_rng(2).integers(0, 3, 60).astype(float)
+        found = be.PCA(5).fit(X, sample_weight=weights)
+        agree(found, decomposition.PCA(5, svd_solver="full").fit(X.repeat(weights.astype(int), axis=0)), 1e-9)
+        assert be.PCA().fit(X, sample_weight=40 * weights).n_components_ == 60
+        with pytest.raises(AssertionError):
+            agree(found, decomposition.PCA(5, svd_solver="full").fit(X))
+
+    def test_chunks_and_workers_change_nothing(self, tmp_path):
+        X = rows_of(60, 150, dtype="f4")
+        wanted = be.PCA(3).fit(X)
+        for number, chunks in enumerate([(7, 150), (60, 11), (25, 40)]):
+            stored = zarr.create_array(str(tmp_path / f"{number}.zarr"), shape=X.shape, chunks=chunks, dtype=X.dtype)
+            stored[...] = X
+            np.testing.assert_array_equal(be.PCA(3).fit(stored).components_, wanted.components_)
+
+    def test_rows_are_read_as_often_as_planned(self, monkeypatch):
+        X, read, run, take = rows_of(60, 150), [], Run(None), RowSource.read
+        monkeypatch.setattr(RowSource, "read", lambda rows, a, b: read.append(b - a) or take(rows, a, b))
+        moments, solve, _ = be.PCA(10).stages(RowSource(X.shape, X.dtype, array=X))
+        run_stages([moments], run)
+        read.clear()
+        run_stages([moments, solve], run)
+        assert solve.cost.passes == pytest.approx(2 + 2)  # (three tasks, and ten directions by seven)
+        assert sum(read) / 60 == pytest.approx(solve.cost.passes + 1, abs=0.4)  # (and the rows of each task once more)
+
+    def test_what_needs_more_products_is_refused(self, monkeypatch):
+        monkeypatch.setattr(principal, "GRAM_COLUMNS", 120)
+        monkeypatch.setattr(gram, "MOST_ROWS", 60)
+        assert be.PCA().fit(rows_of(60, 150)).n_components_ == 60
+        with pytest.raises(InputError, match=r"products of all 61 rows, formed up to 60; .*at most 61, or a share"):
+            be.PCA().fit(rows_of(61, 150))
+        with pytest.raises(InputError, match="'mle' needs at least as many rows as columns; there are 60 rows of 150"):
+            be.PCA("mle").fit(rows_of(60, 150))
 
 
 class TestPCA:
@@ -123,18 +207,6 @@ class TestPCA:
         np.testing.assert_array_equal(pca.embedding_[[499, 3]].compute(), wanted[[499, 3]])
         np.testing.assert_array_equal(pca.embedding_[17, 1:].compute(), wanted[17, 1:])
         np.testing.assert_array_equal(pca.transform(da.from_array(X, chunks=(100, 5))).compute(), wanted)
-
-    def test_all_components_of_few_rows_of_many_columns(self, monkeypatch):
-        """The default, for fields of many places at few times."""
-        monkeypatch.setattr(principal, "GRAM_COLUMNS", 200)
-        monkeypatch.setattr(principal, "FEW_ROWS", 60)
-        X = np.random.default_rng(0).normal(size=(50, 300)) * np.linspace(1, 3, 50)[:, None]
-        found, wanted = be.PCA().fit(X), decomposition.PCA(svd_solver="full").fit(X)
-        assert found.n_components_ == 50
-        np.testing.assert_allclose(found.explained_variance_, wanted.explained_variance_, rtol=1e-8, atol=1e-8)
-        np.testing.assert_allclose(np.abs((found.components_ * wanted.components_).sum(axis=1))[:49], 1, atol=1e-6)
-        with pytest.raises(InputError, match=r"needs the covariance of all 300 columns.*at most 61, or a share"):
-            be.PCA().fit(np.random.default_rng(0).normal(size=(61, 300)))
 
     def test_sparse_rows_are_never_made_dense(self, monkeypatch):
         X = sparse.random(2000, 50, density=0.05, random_state=0, format="csr")

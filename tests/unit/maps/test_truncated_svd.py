@@ -12,7 +12,7 @@ from sklearn import decomposition
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError, LocalizedWarning, MapWarning
 from bigembed.estimator import preprocessing
-from bigembed.maps import linear as principal
+from bigembed.maps.linear import principal
 from tests.some import a_few
 
 NAMES = ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_")
@@ -60,7 +60,7 @@ class TestTruncatedSVD:
         for rows, m, solver in (
             (words, 3, "block Lanczos"),
             (words, 400, "covariance"),
-            (wide, 2, "block Lanczos"),
+            (wide, 2, "products of rows"),
             (tall, 3, "covariance"),
         ):
             found = be.TruncatedSVD(m, tol=1e-9).fit(rows)
