@@ -353,10 +353,10 @@ class TruncatedSVD(PrincipalEstimator, registered="truncated_svd"):
     -----
     Cost: one pass for ``fit``, one for coordinates. A block of rows (32 MiB) and d² numbers a worker, accumulated in
     float64. Up to 4096 rows that are fewer than their columns, of which there are more than 1024, are solved by the
-    products of all pairs of rows, in n/512 passes and one for the directions, as in :class:`PCA`. Beyond 4096 columns of
-    more rows, and for few components of more than 1024 columns of sparse rows, ``fit`` takes some twenty passes (block
-    Lanczos on XᵀX, which is never formed), several times as many where the spectrum is flat, and the coordinating
-    process holds 12 d m numbers, and up to 48 d m as far as 64 MiB allow.
+    products of all pairs of rows, in n/512 passes and one for the directions, as in :class:`PCA`. Beyond 4096 columns
+    of more rows, and for few components of more than 1024 columns of sparse rows, ``fit`` takes some twenty passes
+    (block Lanczos on XᵀX, which is never formed), several times as many where the spectrum is flat, and the
+    coordinating process holds 12 d m numbers, and up to 48 d m as far as 64 MiB allow.
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares
     1 000 of them with each other, to judge the map; of many sparse rows it compares 400 with all, in three passes.
 
