@@ -17,6 +17,7 @@ from bigembed.quality import NEIGHBORS, cost_of, kept_arrays, preserved
 from bigembed.rows import RowBlock, RowSource, as_worked, graph_source, reader, rows_at
 from bigembed.rows.derived import MappedSource, PlannedRows, kept_on_the_way, written_rows
 from bigembed.runtime.blocks import Array, is_sparse, map_blocks
+from bigembed.runtime.executors import executor_now
 from bigembed.stages import (
     ArraySpec,
     Context,
@@ -391,7 +392,8 @@ def run_judgement(context: Context, estimator: Any, source: RowSource, metric: A
         coordinates = arrays.read_rows(context.of("coordinates", "embedding"), numbers)
     rows = sample.rows.toarray() if is_sparse(sample.rows) else sample.rows
     kept = "" if source.sparse else context.path("")
-    found = _figures(context, _in_memory(rows), _in_memory(coordinates), metric, SAMPLES, kept)
+    drawn = _left(context, "drawn", rows), _left(context, "shown", coordinates)
+    found = _figures(context, *drawn, metric, SAMPLES, kept)
     return {"map": found | ({"of": source.shape[0]} if len(numbers) < source.shape[0] else {})}
 
 
@@ -419,6 +421,10 @@ def _figures(
         return {"unmeasured": str(error)}
 
 
-def _in_memory(rows: Any) -> RowSource:
-    """Rows of this process as a source."""
-    return RowSource(tuple(rows.shape), rows.dtype, array=rows)
+def _left(context: Context, name: str, rows: Array) -> RowSource:
+    """Rows of this process as a source: as they are, or in a file for tasks that run elsewhere."""
+    if executor_now().in_this_process:
+        return RowSource(rows.shape, rows.dtype, array=rows)
+    path = f"{context.exchange.root}/{name}"
+    arrays.write_array(path, rows)
+    return RowSource(rows.shape, rows.dtype, path=path)

@@ -180,10 +180,13 @@ def open_array(source: Any) -> da.Array:
         place = at(source)
         superseded.refuse_superseded(place.absolute())
         source = npy_rows(place) if place.suffix == ".npy" else open_zarr(place)
-        if isinstance(place, objects.ObjectPath):
-            source = StoredRows(source.shape, source.dtype, str(place), getattr(source, "shards", None))
-        elif is_zarr(source):
-            source = StoredRows(source.shape, source.dtype, str(place), source.shards or source.chunks)
+        if is_zarr(source):
+            far = isinstance(place, objects.ObjectPath)
+            source = StoredRows(
+                source.shape, source.dtype, str(place), source.shards or (None if far else source.chunks)
+            )
+        elif source.ndim and source.dtype != object:
+            source = StoredRows(source.shape, source.dtype, str(place))
     lazy: da.Array
     if is_zarr(source):
         lazy = da.from_zarr(source, chunks=source.shards or source.chunks)

@@ -39,6 +39,9 @@ Array = npt.NDArray[Any]
 BLOCK_BYTES = 32 << 20
 MAX_BLOCK_ROWS = 65_536
 MIN_BLOCK_ROWS = 64
+MIN_GRAPH_ROWS, GRAPH_BLOCK_BYTES = 2_048, 256 << 20
+"""Rows of a block of a graph, up to so many bytes: blocks are compared with each other, and few rows in each cost time
+(20 000 × 20 000 float32 in blocks of 419 rows took 1.3 times as long)."""
 
 
 def block_rows(n_features: int, itemsize: int) -> int:
@@ -52,6 +55,16 @@ def block_rows(n_features: int, itemsize: int) -> int:
     """
     fitting = BLOCK_BYTES // max(1, n_features * itemsize)
     return int(min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, fitting)))
+
+
+def graph_rows(row_bytes: int) -> int:
+    """Rows of a block of a graph, from the bytes of a row: of very many columns more than of a canonical block.
+
+    >>> graph_rows(256), graph_rows(80_000), graph_rows(320_000)
+    (65536, 2048, 838)
+    """
+    enough = min(MIN_GRAPH_ROWS, GRAPH_BLOCK_BYTES // row_bytes)
+    return min(MAX_BLOCK_ROWS, max(block_rows(row_bytes, 1), enough))
 
 
 def is_sparse(rows: Any) -> bool:

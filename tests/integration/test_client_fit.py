@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +22,7 @@ import pytest
 from distributed import Client, LocalCluster, worker_client
 
 import bigembed as be
-from bigembed.errors import ClusterError, InputError, InterruptedRun, PlanError
+from bigembed.errors import BigembedWarning, ClusterError, InputError, InterruptedRun, PlanError
 from bigembed.runtime import using
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.client_executor import INLINE
@@ -196,3 +197,16 @@ def test_annotations_of_dask_hold_for_the_tasks(of_two: Client) -> None:
     first = next(iter(of_two.scheduler_info(n_workers=-1)["workers"]))
     with dask.annotate(workers=[first]):
         assert set(map_blocks(tasks.pid, [(0.01,)] * 20)) == {of_two.run(os.getpid)[first]}
+
+
+@pytest.mark.parametrize("method", [be.PCA(3), be.LandmarkMDS(2, n_landmarks=150), be.DiffusionMap(2)], ids=repr)
+def test_rows_of_many_columns_do_not_travel_with_the_tasks(of_two: Client, tmp_path: Any, method: Any) -> None:
+    """Arrays go through the store: what is sent with the tasks of a map, Dask's graph, stays small."""
+    rows, path = np.random.default_rng(0).normal(size=(400, 3_000)), str(tmp_path / "rows.npy")
+    np.save(path, rows)
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "200 kB"}), warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Sending large graph")
+        warnings.simplefilter("ignore", BigembedWarning)
+        method.fit(be.open_array(path))
+        with pytest.warns(UserWarning, match="Sending large graph"):  # a control
+            map_blocks(np.sum, [(rows,)])
