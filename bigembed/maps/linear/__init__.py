@@ -113,6 +113,7 @@ class PrincipalEstimator(WeightedRowwiseEstimator):
 
     def _certificate(self, run: Run) -> dict[str, Any]:
         solve, moments = run.results("solve"), run.results("moments")
+        largest = float(read_array(run.path("solve", "variance"))[0])
         return {
             "solver": solve["solver"],
             "passes": solve["passes"] + 1,
@@ -123,7 +124,7 @@ class PrincipalEstimator(WeightedRowwiseEstimator):
             "residual": solve["residual"],
             "gap": solve["gap"],
             "warnings": {
-                "convergence": [] if solve["converged"] else [_unfinished(type(self).__name__, solve)],
+                "convergence": [] if solve["converged"] else [_unfinished(type(self).__name__, solve, largest)],
                 "degenerate": _few(moments["n"], moments["weight"]) if run.parameters("solve")["center"] else [],
             },
         }
@@ -151,8 +152,8 @@ def _few(n: int, weight: float) -> list[str]:
     ]
 
 
-def _unfinished(method: str, solve: dict[str, Any]) -> str:
+def _unfinished(method: str, solve: dict[str, Any], largest: float) -> str:
     return (
-        f"{method}: the eigensolver stopped with residuals up to {solve['residual']:.2g} after {solve['passes']} "
-        f"passes. {solve['advice']}"
+        f"{method}: the eigensolver stopped with residuals up to {solve['residual'] / (largest or 1.0):.2g} of the "
+        f"largest variance after {solve['passes']} passes. {solve['advice']}"
     )

@@ -240,7 +240,7 @@ def direct(context: Context, source: RowSource, asked: PrincipalOptions, freedom
     details = {
         "solver": "covariance",
         "passes": 0,
-        "residual": float(residual.max() / (values[0] or 1.0)),
+        "residual": float(residual.max()),
         "gap": float(values[kept - 1] - values[kept]) if kept < len(values) else float(values[kept - 1]),
         "converged": True,
         "advice": "",
@@ -259,7 +259,7 @@ def dual(context: Context, source: RowSource, asked: PrincipalOptions, freedom: 
     kept = chosen_components(asked.n_components, spectrum, int(context.results("moments")["weight"]), len(mean))
     live = min(kept, int(np.count_nonzero(values > FLAT * n * values[0])))
     unfinished = products @ vectors[:, :live] - vectors[:, :live] * values[:live]
-    residual = np.linalg.norm(unfinished, axis=0) / np.sqrt(values[:live] * values[0])
+    residual = np.linalg.norm(unfinished, axis=0) * np.sqrt(values[0] / values[:live])
     found = gram.combined_rows(source, mean, roots[:, None] * vectors[:, :live], context.exchange)
     directions, lengths = gram.orthonormal(found)
     directions = gram.completed(directions, kept)
