@@ -29,7 +29,8 @@ class ClassScatter:
     means: Array
     """(c, d); zero for a class without rows."""
     scatter: Array
-    """S_w = Σ_c S_c with S_c = Σ (x − m_c)(x − m_c)ᵀ, (1, d, d); or each S_c, (c, d, d)."""
+    """S_w = Σ_c S_c with S_c = Σ (x − m_c)(x − m_c)ᵀ, (1, d, d); or each S_c, (c, d, d). Or their diagonals, (1, d) or
+    (c, d)."""
 
     def __add__(self, other: ClassScatter) -> ClassScatter:
         counts = self.counts + other.counts
@@ -37,7 +38,7 @@ class ClassScatter:
         apart = other.means - self.means
         means = self.means + share[:, None] * apart
         scaled = np.sqrt(self.counts * share)[:, None] * apart
-        return ClassScatter(counts, means, self.scatter + other.scatter + _outer(scaled, len(self.scatter)))
+        return ClassScatter(counts, means, self.scatter + other.scatter + _outer(scaled, self.scatter))
 
     @property
     def mean(self) -> Array:
@@ -50,22 +51,32 @@ class ClassScatter:
         return np.asarray(centered.T @ centered)
 
 
-def _outer(vectors: Array, parts: int) -> Array:
-    """v vᵀ of each of the vectors (c, d), summed where there is only one part."""
-    if parts == 1:
+def _outer(vectors: Array, like: Array) -> Array:
+    """v vᵀ of each of the vectors (c, d), or its diagonal, summed where there is only one part."""
+    if like.ndim == 2:
+        return np.asarray(np.square(vectors).sum(axis=0, keepdims=True) if len(like) == 1 else np.square(vectors))
+    if len(like) == 1:
         return np.asarray((vectors.T @ vectors)[None])
     return vectors[:, :, None] * vectors[:, None, :]
 
 
-def class_scatter_block(rows: Array, codes: Array, n_classes: int, by_class: bool = False) -> ClassScatter:
+def class_scatter_block(
+    rows: Array, codes: Array, n_classes: int, by_class: bool = False, diagonal: bool = False
+) -> ClassScatter:
     """Counts, means and scatters of the classes in one block.
 
     ``rows`` (b, d); ``codes`` int (b,), the number of each row's class, −1 for a row without label. With
-    ``by_class`` each S_c is kept, otherwise only their sum. Float64, whatever the rows are.
+    ``by_class`` each S_c is kept, otherwise only their sum; with ``diagonal`` only the diagonals. Float64, whatever the
+    rows are.
     """
     counts = np.bincount(codes[codes >= 0], minlength=n_classes).astype(np.float64)
     means = _sums(rows, codes, n_classes) / np.maximum(counts, 1)[:, None]
     d = rows.shape[1]
+    if diagonal:
+        spread = np.zeros((n_classes, d))
+        for tile, part in _centered(rows, codes, means):
+            spread += _sums(np.square(tile), part, n_classes)
+        return ClassScatter(counts, means, spread if by_class else spread.sum(axis=0, keepdims=True))
     if not by_class:
         scatter = np.zeros((1, d, d))
         for tile, part in _centered(rows, codes, means):
@@ -124,8 +135,24 @@ def fourth_moments_block(rows: Array, codes: Array, means: Array, scales: Array)
 
 def scales_of(covariance: Array) -> Array:
     """Standard deviations; 1 for a constant column."""
-    deviations = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+    return scaled_by(np.diagonal(covariance))
+
+
+def scaled_by(variances: Array) -> Array:
+    """Roots of variances; 1 for a constant column."""
+    deviations = np.sqrt(np.maximum(variances, 0.0))
     return np.where(deviations > 0, deviations, 1.0)
+
+
+def weights_of(found: ClassScatter, priors: Array) -> Array:
+    """What the scatters count in S_w: 1/n of all together, or π_c/n_c of each."""
+    return priors / found.counts if len(found.scatter) > 1 else np.array([1.0 / found.counts.sum()])
+
+
+def signs_of(scalings: Array) -> Array:
+    """1 or −1 of each column, (m,), so that its largest |entry| becomes positive."""
+    largest = np.argmax(np.abs(scalings), axis=0)
+    return np.where(scalings[largest, np.arange(scalings.shape[1])] < 0, -1.0, 1.0)
 
 
 def shrunk(covariance: Array, shrinkage: float) -> Array:
@@ -181,8 +208,7 @@ def covariances(
         for prior, (part, _) in zip(priors, parts, strict=True):
             within += prior * part
         return Covariances(within, whole, np.array([*(part[1] for part in parts), gamma]))
-    weights = priors / counts if len(found.scatter) > 1 else np.array([1.0 / n])
-    within = np.tensordot(weights, found.scatter, 1)
+    within = np.tensordot(weights_of(found, priors), found.scatter, 1)
     gamma = 0.0 if shrinkage is None else float(shrinkage)
     return Covariances(shrunk(within, gamma), shrunk(total, gamma), np.full(2, gamma))
 
@@ -215,27 +241,25 @@ def discriminants(found: Covariances, n_components: int, tol: float) -> Discrimi
     ratios, inner = eigh(between)
     order = np.argsort(ratios)[::-1][:n_components]
     scalings = whiten @ inner[:, order]
-    largest = np.argmax(np.abs(scalings), axis=0)
-    scalings *= np.where(scalings[largest, np.arange(scalings.shape[1])] < 0, -1.0, 1.0)
+    scalings *= signs_of(scalings)
     total = float(ratios.sum())
     return Discriminants(
         scalings, ratios[order] / total if total else ratios[order], whiten @ whiten.T, int(kept.sum())
     )
 
 
-def fisher_direction(inverse: Array, means: Array) -> Array:
-    """w = S_w^{-1}(m₁ − m₂), normalized to length one (seed 000, §4); (d,)."""
-    w = inverse @ (means[0] - means[1])
+def fisher_direction(coefficients: Array) -> Array:
+    """w = S_w^{-1}(m₁ − m₂), normalized to length one (seed 000, §4), (d,), from S_w^{-1}m_c of both classes."""
+    w = coefficients[0] - coefficients[1]
     length = float(np.linalg.norm(w))
     return np.asarray(w / length if length else w)
 
 
-def decision(inverse: Array, means: Array, priors: Array) -> tuple[Array, Array]:
-    """Coefficients (c, d) and intercepts (c,) of log π_c − ½ m_cᵀ S_w^{-1} m_c + xᵀ S_w^{-1} m_c.
+def intercepts(coefficients: Array, means: Array, priors: Array) -> Array:
+    """log π_c − ½ m_cᵀ S_w^{-1} m_c, (c,), of log π_c − ½ m_cᵀ S_w^{-1} m_c + xᵀ S_w^{-1} m_c, whose ``coefficients``
+    (c, d) are S_w^{-1} m_c.
 
     With means and x about any common center it differs by a number that is the same for all classes.
     """
-    coefficients = means @ inverse
     with np.errstate(divide="ignore"):
-        intercepts = np.log(priors) - 0.5 * np.einsum("ij,ij->i", means, coefficients)
-    return np.asarray(coefficients), np.asarray(intercepts)
+        return np.asarray(np.log(priors) - 0.5 * np.einsum("ij,ij->i", means, coefficients))

@@ -17,6 +17,7 @@ from bigembed.rows.passes import Parts, checked_shape, reduce_rows
 from bigembed.rows.row_maps import AffineMap, project
 from bigembed.runtime.blocks import Array
 from bigembed.stages import ArraySpec, Context, Cost, Stage, summing_cost
+from bigembed.stages.cost import Arrays
 from bigembed.store.arrays import read_array, write_array
 
 SUMS = ("counts", "means", "scatter")
@@ -29,30 +30,40 @@ def labelled(source: RowSource, context: Context) -> RowSource:
     return replace(source, aligned={"labels": codes})
 
 
-def scatter_stage(source: RowSource, labels: Labels, by_class: bool, earlier: dict[str, Any] | None = None) -> Stage:
+def scatter_stage(
+    source: RowSource, labels: Labels, by_class: bool, earlier: dict[str, Any] | None = None, diagonal: bool = False
+) -> Stage:
     """``scatter/counts`` (c,), ``means`` (c, d) and ``scatter`` (1, d, d), or (c, d, d) ``by_class``.
 
-    ``earlier``: those of other rows with the same classes, to which these are added.
+    ``earlier``: those of other rows with the same classes, to which these are added. With ``diagonal`` the diagonals of
+    the scatters only, (1, d) or (c, d).
     """
     n, d = checked_shape(source)
-    classes = len(labels.classes)
-    size = 8 * d * (classes + d * (classes if by_class else 1))
+    classes, wide = len(labels.classes), 1 if diagonal else d
+    size = 8 * d * (classes + wide * (classes if by_class else 1))
 
     sums = [
         ArraySpec("counts", classes),
         ArraySpec("means", classes, d),
-        ArraySpec("scatter", classes if by_class else 1, d * d),
+        ArraySpec("scatter", classes if by_class else 1, wide * d),
     ]
-    cost = summing_cost(source, size) + Cost.of(writes=sums, flops=2 * n * d * d, scalar_ops=n * d)
-    parameters = {"source": source.fingerprint(), "by_class": by_class}
+    cost = summing_cost(source, size) + Cost.of(writes=sums, flops=2 * n * d * wide, scalar_ops=n * d)
+    parameters = {"source": source.fingerprint(), "by_class": by_class, **({"diagonal": True} if diagonal else {})}
     if earlier is not None:
         parameters["before"] = earlier["digest"]
-    run = partial(run_scatter, source=source, by_class=by_class, earlier=earlier, classes=classes, size=size)
+    asked: dict[str, Any] = {"by_class": by_class, "diagonal": diagonal, "classes": classes}
+    run = partial(run_scatter, source=source, earlier=earlier, size=size, **asked)
     return Stage("scatter", ("labels",), parameters, run, cost)
 
 
 def run_scatter(
-    context: Context, source: RowSource, by_class: bool, earlier: dict[str, Any] | None, classes: int, size: int
+    context: Context,
+    source: RowSource,
+    by_class: bool,
+    earlier: dict[str, Any] | None,
+    diagonal: bool,
+    classes: int,
+    size: int,
 ) -> dict[str, Any]:
     found = class_scatter.ClassScatter(
         **reduce_rows(
@@ -65,6 +76,7 @@ def run_scatter(
             label="scatter",
             n_classes=classes,
             by_class=by_class,
+            diagonal=diagonal,
         )
     )
     n, d = source.shape
@@ -79,9 +91,9 @@ def run_scatter(
     return {"n": n, "d": d, "dtype": str(source.work)}
 
 
-def scatter_of_block(block: RowBlock, *, n_classes: int, by_class: bool) -> Parts:
+def scatter_of_block(block: RowBlock, *, n_classes: int, by_class: bool, diagonal: bool) -> Parts:
     """Class counts, means and scatters of one canonical block."""
-    return vars(class_scatter.class_scatter_block(block.rows, block.aligned["labels"], n_classes, by_class))
+    return vars(class_scatter.class_scatter_block(block.rows, block.aligned["labels"], n_classes, by_class, diagonal))
 
 
 def add_scatters(left: Parts, right: Parts) -> Parts:
@@ -129,14 +141,7 @@ def solve_stage(
     parameters = {"n_components": n_components, "shrinkage": shrinkage, "priors": priors, "tol": tol}
     inputs = ("labels", "scatter", *(("fourth",) if shrinkage == "auto" else ()))
     scatters = 6 + (classes if priors is not None or shrinkage == "auto" else 1)
-    writes = [
-        ArraySpec("scalings", d, n_components),
-        ArraySpec("explained_variance_ratio", n_components),
-        ArraySpec("covariance", d, d),
-        *(ArraySpec(name, classes, d) for name in ("coefficients", "inner_coefficients")),
-        *(ArraySpec(name, classes) for name in ("priors", "intercepts", "inner_intercepts")),
-        *(ArraySpec(name, d) for name in ("center", "direction")),
-    ]
+    writes = [*solution_arrays(d, n_components, classes), ArraySpec("covariance", d, d)]
     return Stage(
         "solve",
         inputs,
@@ -155,26 +160,61 @@ def run_solve(
     classes: int,
 ) -> dict[str, Any]:
     found = stored_scatter(context)
-    share, renormalized = _shares(priors, found.counts)
+    share, renormalized = shares(priors, found.counts)
     fourth = read_array(context.of("fourth", "moments")) if shrinkage == "auto" else None
     estimated = class_scatter.covariances(found, share, shrinkage, fourth)
     solved = class_scatter.discriminants(estimated, n_components, tol)
-    coefficients, intercepts = class_scatter.decision(solved.inverse, found.means, share)
-    inner_coefficients, inner_intercepts = class_scatter.decision(solved.inverse, found.means - found.mean, share)
-    for name, array in {
-        "scalings": solved.scalings,
-        "explained_variance_ratio": solved.ratios,
-        "covariance": estimated.within,
-        "priors": share,
-        "coefficients": coefficients,
-        "intercepts": intercepts,
-        "center": found.mean,
-        "inner_coefficients": inner_coefficients,
-        "inner_intercepts": inner_intercepts,
-        "direction": class_scatter.fisher_direction(solved.inverse, found.means) if classes == 2 else np.zeros(0),
-    }.items():
-        write_array(context.path(name), array)
+    write_array(context.path("covariance"), estimated.within)
+    write_solution(
+        context,
+        scalings=solved.scalings,
+        ratios=solved.ratios,
+        priors=share,
+        means=found.means,
+        center=found.mean,
+        coefficients=found.means @ solved.inverse,
+        inner_coefficients=(found.means - found.mean) @ solved.inverse,
+    )
     return {"rank": solved.rank, "shrinkage": estimated.shrinkages.tolist(), "renormalized": renormalized}
+
+
+def solution_arrays(d: int, n_components: int, classes: int) -> Arrays:
+    """What :func:`write_solution` writes."""
+    return [
+        ArraySpec("scalings", d, n_components),
+        ArraySpec("explained_variance_ratio", n_components),
+        *(ArraySpec(name, classes, d) for name in ("coefficients", "inner_coefficients")),
+        *(ArraySpec(name, classes) for name in ("priors", "intercepts", "inner_intercepts")),
+        *(ArraySpec(name, d) for name in ("center", "direction")),
+    ]
+
+
+def write_solution(
+    context: Context,
+    *,
+    scalings: Array,
+    ratios: Array,
+    priors: Array,
+    means: Array,
+    center: Array,
+    coefficients: Array,
+    inner_coefficients: Array,
+) -> None:
+    """Write directions and decision function: with S_w⁻¹m_c of the means (c, d) as they are, and about the center."""
+    write = partial(_write, context)
+    write("scalings", scalings)
+    write("explained_variance_ratio", ratios)
+    write("priors", priors)
+    write("center", center)
+    write("coefficients", coefficients)
+    write("intercepts", class_scatter.intercepts(coefficients, means, priors))
+    write("inner_coefficients", inner_coefficients)
+    write("inner_intercepts", class_scatter.intercepts(inner_coefficients, means - center, priors))
+    write("direction", class_scatter.fisher_direction(inner_coefficients) if len(means) == 2 else np.zeros(0))
+
+
+def _write(context: Context, name: str, array: Array) -> None:
+    write_array(context.path(name), array)
 
 
 def stored_scatter(context: Context) -> class_scatter.ClassScatter:
@@ -184,7 +224,7 @@ def stored_scatter(context: Context) -> class_scatter.ClassScatter:
     )
 
 
-def _shares(priors: list[float] | None, counts: Array) -> tuple[Array, bool]:
+def shares(priors: list[float] | None, counts: Array) -> tuple[Array, bool]:
     """Priors that sum to one, and whether they had to be scaled."""
     if priors is None:
         return counts / counts.sum(), False

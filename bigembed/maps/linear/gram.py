@@ -6,15 +6,15 @@ eigenvector u of the second gives Xᵀu of the first: classical scaling (seed 00
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
 
 import numpy as np
 from scipy import linalg
 
-from bigembed.rows import RowBlock, RowSource, row_blocks
-from bigembed.rows.passes import Parts, reduce_rows
+from bigembed.rows import RowBlock, RowSource, row_block, row_blocks
+from bigembed.rows.passes import Parts, map_row_blocks, reduce_rows
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
 from bigembed.stages import ArraySpec, Cost, largest, rows_of, window_of
 from bigembed.stages.cost import sums_of_groups
@@ -32,25 +32,85 @@ SUM_BYTES = 64 << 20
 """Directions that one pass over the rows finds; more take more passes."""
 
 
-# -------------------------------------------------------------------------------------------------------- products
+# ---------------------------------------------------------------------------------------------------- standardized
 
 
-def pair_products(source: RowSource, mean: Array, exchange: Exchange) -> Array:
-    """(x_i − m)·(x_j − m) of all pairs of rows, (n, n), which may be dense or sparse.
+@dataclass(frozen=True)
+class Standard:
+    """What is taken off rows, and what their columns are divided by: z = (x − m) / s."""
 
-    A task takes some rows and reads all before them: (t + 1)/2 passes in t tasks. (The last ones, which take the
-    longest, begin first.)
-    """
-    n, spans = source.shape[0], task_spans(source)
-    exchange.put("mean", 0, {"mean": mean})
-    tasks = [(number, *span) for number, span in enumerate(spans)]
-    map_blocks(products_block, tasks[::-1], label="products", source=replace(source, aligned={}), exchange=exchange)
-    found = np.empty((n, n))
-    for number, (start, stop) in enumerate(spans):
-        part = exchange.piece("products", number, "products")
-        found[start:stop, :stop] = part
-        found[:start, start:stop] = part[:, :start].T
-    return found
+    centers: Array
+    """Of all rows (1, d), or of each class (c, d) where rows have ``labels``, their numbers."""
+    scale: Array | None = None
+    """(d,)."""
+
+    def panels(self, block: RowBlock) -> Iterator[tuple[slice, Array]]:
+        """Which columns, and z of these (m, some), in double precision; of dense rows."""
+        labels = block.aligned.get("labels")
+        for part in (slice(*span) for span in bounds(self.centers.shape[1], TILE_COLUMNS)):
+            found = block.rows[:, part] - (self.centers[0, part] if labels is None else self.centers[labels, part])
+            yield part, found if self.scale is None else found / self.scale[part]
+
+
+@dataclass(frozen=True)
+class StandardizedRows:
+    """Rows z, few of many columns, and sums over them. What is taken off them lies in the exchange."""
+
+    source: RowSource
+    """Dense rows, with ``labels`` or not, or sparse ones."""
+    exchange: Exchange
+
+    @classmethod
+    def of(cls, source: RowSource, exchange: Exchange, standard: Standard) -> StandardizedRows:
+        """Rows of a source; of what is aligned with them only labels are read."""
+        scale = {} if standard.scale is None else {"scale": standard.scale}
+        exchange.put("standard", 0, {"centers": standard.centers, **scale})
+        labels = {name: one for name, one in source.aligned.items() if name == "labels"}
+        return cls(replace(source, aligned=labels), exchange)
+
+    @property
+    def standard(self) -> Standard:
+        """What is taken off, and what is divided by."""
+        (centers,) = self.exchange.mapped("standard", 0, ["centers"])
+        return Standard(centers, *self.exchange.look("standard", 0, ["scale"]))
+
+    def products(self) -> Array:
+        """z_i·z_j of all pairs, (n, n).
+
+        A task takes some rows and reads all before them: (t + 1)/2 passes in t tasks. (The last ones, which take the
+        longest, begin first.)
+        """
+        n, spans = self.source.shape[0], task_spans(self.source)
+        tasks = [(number, *span) for number, span in enumerate(spans)]
+        map_blocks(products_block, tasks[::-1], label="products", rows=self)
+        found = np.empty((n, n))
+        for number, (start, stop) in enumerate(spans):
+            part = self.exchange.piece("products", number, "products")
+            found[start:stop, :stop] = part
+            found[:start, start:stop] = part[:, :start].T
+        return found
+
+    def times(self, columns: Array) -> Array:
+        """z_i·c of each of some ``columns`` (d, b), (n, b): one pass."""
+        self.exchange.put("columns", 0, {"columns": columns})
+        return np.concatenate(map_row_blocks(self.source, times_block, label="times", of=self))
+
+    def combined(self, factors: Array) -> Array:
+        """Σ_i z_i u_iᵀ, (d, k), for ``factors`` u (n, k): one pass for as many as :data:`SUM_BYTES` hold."""
+        d = self.source.shape[1]
+        found = np.empty((d, factors.shape[1]))
+        for number, (low, high) in enumerate(bounds(factors.shape[1], _width(d))):
+            self.exchange.put("factors", number, {"factors": factors[:, low:high]})
+            found[:, low:high] = reduce_rows(
+                self.source,
+                combined_block,
+                self.exchange,
+                partial_bytes=8 * d * (high - low),
+                label=f"directions {number}",
+                of=self,
+                number=number,
+            )["sum"]
+        return found
 
 
 def task_spans(source: RowSource) -> list[tuple[int, int]]:
@@ -58,67 +118,58 @@ def task_spans(source: RowSource) -> list[tuple[int, int]]:
     return bounds(source.shape[0], min(TASK_ROWS, max(LEAST_TASK_ROWS, TASK_BYTES // source.row_bytes)))
 
 
-def products_block(number: int, start: int, stop: int, *, source: RowSource, exchange: Exchange) -> None:
-    """Leave the products of the rows ``start:stop`` with themselves and all rows before."""
-    mean, own = exchange.piece("mean", 0, "mean"), source.matrix(start, stop)
-    found = np.empty((stop - start, stop))
-    for block in row_blocks(source, range(-(-stop // source.block))):
-        upto = min(block.stop, stop)
-        found[:, block.start : upto] = centered_products(own, block.rows[: upto - block.start], mean)
-    exchange.put("products", number, {"products": found})
-
-
-def centered_products(rows: Any, others: Any, mean: Array) -> Array:
-    """(X − 1mᵀ)(Y − 1mᵀ)ᵀ in double precision, of dense rows or of CSR rows.
-
-    >>> centered_products(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]), np.array([1.0, 1.0])).tolist()
-    [[3.0]]
-    """
-    if is_sparse(rows):
-        one, other = rows.astype(np.float64), others.astype(np.float64)
-        return np.asarray((one @ other.T).toarray() - (one @ mean)[:, None] - (other @ mean) + mean @ mean)
-    total = np.zeros((len(rows), len(others)))
-    for part in (slice(*span) for span in bounds(len(mean), TILE_COLUMNS)):
-        total += (rows[:, part] - mean[part]) @ (others[:, part] - mean[part]).T
-    return total
-
-
-# ------------------------------------------------------------------------------------------------------ directions
-
-
-def combined_rows(source: RowSource, mean: Array, factors: Array, exchange: Exchange) -> Array:
-    """Σ_i (x_i − m) u_iᵀ, (d, k), for ``factors`` u (n, k): one pass for as many as :data:`SUM_BYTES` hold."""
-    plain, d = replace(source, aligned={}), len(mean)
-    found = np.empty((d, factors.shape[1]))
-    for number, (low, high) in enumerate(bounds(factors.shape[1], _width(d))):
-        exchange.put("factors", number, {"factors": factors[:, low:high], "mean": mean})
-        found[:, low:high] = reduce_rows(
-            plain,
-            combined_block,
-            exchange,
-            partial_bytes=8 * d * (high - low),
-            label=f"directions {number}",
-            operand=exchange,
-            number=number,
-        )["sum"]
-    return found
-
-
 def _width(d: int) -> int:
     """Directions that are found in one pass."""
     return max(1, SUM_BYTES // (8 * d))
 
 
-def combined_block(block: RowBlock, *, operand: Exchange, number: int) -> Parts:
-    """Σ (x − m) uᵀ of one block."""
-    mean, factors = operand.mapped("factors", number, ["mean", "factors"])
+def products_block(number: int, start: int, stop: int, *, rows: StandardizedRows) -> None:
+    """Leave the products of the rows ``start:stop`` with themselves and all rows before."""
+    standard, own = rows.standard, row_block(rows.source, start, stop)
+    found = np.empty((stop - start, stop))
+    for block in row_blocks(rows.source, range(-(-stop // rows.source.block))):
+        upto = min(block.stop, stop)
+        found[:, block.start : upto] = products(own, block, standard)[:, : upto - block.start]
+    rows.exchange.put("products", number, {"products": found})
+
+
+def products(one: RowBlock, other: RowBlock, standard: Standard) -> Array:
+    """z_i·z_j of the rows of two blocks, in double precision.
+
+    >>> one, other = RowBlock(0, 0, np.array([[1.0, 2.0]])), RowBlock(0, 0, np.array([[3.0, 4.0]]))
+    >>> products(one, other, Standard(np.array([[1.0, 1.0]]))).tolist()
+    [[3.0]]
+    """
+    if is_sparse(one.rows):
+        mean, left, right = standard.centers[0], one.rows.astype(np.float64), other.rows.astype(np.float64)
+        return np.asarray((left @ right.T).toarray() - (left @ mean)[:, None] - (right @ mean) + mean @ mean)
+    total = np.zeros((len(one.rows), len(other.rows)))
+    for (_, left), (_, right) in zip(standard.panels(one), standard.panels(other), strict=True):
+        total += left @ right.T
+    return total
+
+
+def times_block(block: RowBlock, *, of: StandardizedRows) -> Array:
+    """z·c of one block of dense rows."""
+    columns = of.exchange.piece("columns", 0, "columns")
+    return np.asarray(sum(part @ columns[where] for where, part in of.standard.panels(block)))
+
+
+def combined_block(block: RowBlock, *, of: StandardizedRows, number: int) -> Parts:
+    """Σ z uᵀ of one block."""
+    standard, (factors,) = of.standard, of.exchange.mapped("factors", number, ["factors"])
     own = np.ascontiguousarray(factors[block.start : block.stop])
     if is_sparse(block.rows):
-        return {"sum": np.asarray(block.rows.T.astype(np.float64) @ own - np.outer(mean, own.sum(axis=0)))}
-    found = np.empty((len(mean), own.shape[1]))
-    for part in (slice(*span) for span in bounds(len(mean), TILE_COLUMNS)):
-        found[part] = (block.rows[:, part] - mean[part]).T @ own
+        return {
+            "sum": np.asarray(block.rows.T.astype(np.float64) @ own - np.outer(standard.centers[0], own.sum(axis=0)))
+        }
+    found = np.empty((standard.centers.shape[1], own.shape[1]))
+    for where, part in standard.panels(block):
+        found[where] = part.T @ own
     return {"sum": found}
+
+
+# ------------------------------------------------------------------------------------------------------ directions
 
 
 def orthonormal(directions: Array) -> tuple[Array, Array]:
@@ -153,23 +204,27 @@ def completed(directions: Array, count: int) -> Array:
 # ------------------------------------------------------------------------------------------------------------ cost
 
 
+def passes_of(source: RowSource, k: int) -> float:
+    """Times that the rows are read for the products of all pairs and ``k`` directions."""
+    return (len(task_spans(source)) + 1) / 2 + ceil(k / _width(source.shape[1]))
+
+
 def gram_cost(source: RowSource, k: int) -> Cost:
     """What the products of all pairs, their solve and ``k`` directions take."""
     n, d = source.shape
     tasks, step = len(task_spans(source)), task_spans(source)[0][1]
     panel = ArraySpec("directions of a pass", d, min(k, _width(d)), times=4)
-    passes = (tasks + 1) / 2 + ceil(k / _width(d))
     products = [
         ArraySpec("rows of a task", step, source.row_bytes, "u1", 2),
         ArraySpec("centered columns", step + source.largest_block, min(d, TILE_COLUMNS), times=2),
         ArraySpec("products", step, n),
     ]
     return Cost.of(
-        reads=[rows_of(source, passes)],
+        reads=[rows_of(source, passes_of(source, k))],
         leaves=[ArraySpec("products", n, n), *sums_of_groups(source, panel.nbytes // 4)],
         task=[*window_of(source), *largest(products, [panel])],
         coordinator=[ArraySpec("products", n, n, times=4), ArraySpec("directions", d, k, times=4)],
-        passes=passes,
+        passes=passes_of(source, k),
         flops=n * n * d + 2 * n * d * k,
         serial_flops=9 * n**3 + 4 * d * k**2,
         blocks=tasks,

@@ -16,7 +16,7 @@ from bigembed.estimator.extension import Extension
 from bigembed.estimator.rowwise import RowwiseEstimator, add_rows, sums_of
 from bigembed.estimator.transform import apply
 from bigembed.maps import labels_stage
-from bigembed.maps.linear import discriminants
+from bigembed.maps.linear import discriminants, wide_discriminants
 from bigembed.rows import RowSource, passes, row_maps
 from bigembed.rows.labels import Labels, classes_from_json, read_labels, with_classes
 from bigembed.runtime.parameters import Auto, Count, Requirements, interval, is_number, one_of
@@ -34,6 +34,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
     eq. 2 and §5; S_t − S_w = Σ_c (n_c/n) (m_c − m)(m_c − m)ᵀ = S_b/n where priors are those of the sample). The
     coordinates of a row are wᵀx, at most c − 1 of them. They agree with those of scikit-learn's
     ``LinearDiscriminantAnalysis(solver="eigen")`` up to sign: here the largest |entry| of each direction is positive.
+    Where S_w is singular they are those of its range, as with ``solver="svd"``.
 
     Parameters
     ----------
@@ -81,8 +82,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         The mean of all rows.
     priors_ : array of shape (c,)
         The shares of the classes.
-    covariance_ : array of shape (d, d)
-        The covariance S_w within the classes.
+    covariance_ : array of shape (d, d), or None
+        The covariance S_w within the classes; None where it was not formed, for rows fewer than their columns.
     coef_ : array of shape (c, d)
         The coefficients of the decision function; (1, d) for two classes.
     intercept_ : array of shape (c,)
@@ -105,6 +106,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
     Cost: one pass for ``fit`` ("auto": two), one for coordinates, and one over the labels. Memory: a block of rows, c d
     and d² numbers a worker; c d² with shrinkage="auto" or given priors. A class of one row has a mean and no scatter.
     Scatters are accumulated about the means of classes within blocks, so nothing cancels, however far the classes lie.
+    Without shrinkage up to 4096 rows that are fewer than their columns, of which there are more than 1024, are solved
+    by the products of all pairs of rows, in n/512 passes and two more, with n² numbers and no d².
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
     each other, to judge the map.
 
@@ -175,13 +178,15 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         most = self._most(labels, n, d)
         width = most if self.n_components is None else int(self.n_components)
         priors = None if self.priors is None else self._priors(len(labels.classes))
-        by_class = self.shrinkage == "auto" or priors is not None
-        stages = [
-            labels_stage(labels),
-            discriminants.scatter_stage(bare, labels, by_class),
-            *([discriminants.fourth_stage(bare, labels)] if self.shrinkage == "auto" else []),
-            discriminants.solve_stage(width, self._shrinkage(), priors, float(self.tol), d, len(labels.classes)),
-        ]
+        by_class, classes = self.shrinkage == "auto" or priors is not None, len(labels.classes)
+        few, tol = wide_discriminants.are_few(bare, self.shrinkage), float(self.tol)
+        stages = [labels_stage(labels), discriminants.scatter_stage(bare, labels, by_class, diagonal=few)]
+        if self.shrinkage == "auto":
+            stages.append(discriminants.fourth_stage(bare, labels))
+        if few:
+            stages.append(wide_discriminants.solve_stage(bare, width, priors, tol, classes))
+        else:
+            stages.append(discriminants.solve_stage(width, self._shrinkage(), priors, tol, d, classes))
         return [*stages, self._output_stage(bare, stages, width)]
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -215,6 +220,11 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         if unknown:
             raise InputError(f"y holds labels that are not in classes: {sorted(unknown)[:10]}")
         earlier = sums_of(self, "scatter", discriminants.SUMS)
+        if earlier is not None and earlier["scatter"].ndim == 2:
+            raise InputError(
+                "partial_fit adds to the scatters of all columns, which fit did not form for so many. Begin with "
+                "partial_fit"
+            )
         labels = given if earlier is None else with_classes(given, self.classes_)
         add_rows(self, X, lambda source, earlier: self._batch_stages(source, labels, earlier), earlier)
         return self
@@ -376,7 +386,9 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         solve, two = run.path("solve"), len(run.results("labels")["classes"]) == 2
         self.classes_ = classes_from_json(run.results("labels"))
         self.means_, self.xbar_ = read_array(run.path("scatter", "means")), read_array(f"{solve}/center")
-        self.priors_, self.covariance_ = read_array(f"{solve}/priors"), read_array(f"{solve}/covariance")
+        self.priors_ = read_array(f"{solve}/priors")
+        few = run.parameters("solve").get("solver") == wide_discriminants.SOLVER
+        self.covariance_ = None if few else read_array(f"{solve}/covariance")
         self.scalings_ = read_array(f"{solve}/scalings")
         self.explained_variance_ratio_ = read_array(f"{solve}/explained_variance_ratio")
         coefficients, intercepts = read_array(f"{solve}/coefficients"), read_array(f"{solve}/intercepts")
@@ -399,7 +411,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         if solve["renormalized"]:
             degenerate.append("The priors do not sum to 1. Renormalizing")
         return {
-            "passes": 2 if run.has("fourth") else 1,
+            "passes": (2 if run.has("fourth") else 1) + solve.get("passes", 0),
             "input": {name: scatter[name] for name in ("n", "d", "dtype")},
             "classes": len(labels["classes"]),
             "class_sizes": read_array(run.path("scatter", "counts")).astype(int).tolist(),

@@ -251,8 +251,9 @@ def direct(context: Context, source: RowSource, asked: PrincipalOptions, freedom
 def dual(context: Context, source: RowSource, asked: PrincipalOptions, freedom: float, most: int) -> Found:
     """From the products of all pairs of rows (n, n), densely: those of n rows of more columns."""
     mean, n, given = _mean(context, asked), source.shape[0], source.aligned.get("weights")
+    rows = gram.StandardizedRows.of(source, context.exchange, gram.Standard(mean[None]))
     roots = np.ones(n) if given is None else np.sqrt(np.asarray(given.read(0, n), np.float64))
-    products = gram.pair_products(source, mean, context.exchange) * (roots[:, None] * roots / freedom)
+    products = rows.products() * (roots[:, None] * roots / freedom)
     values, vectors = _largest(products, n if asked.width is None else min(n, asked.width + 1))
     spectrum = np.zeros(most if asked.width else min(most, n))
     spectrum[: len(values)] = values[: len(spectrum)]
@@ -260,13 +261,13 @@ def dual(context: Context, source: RowSource, asked: PrincipalOptions, freedom: 
     live = min(kept, int(np.count_nonzero(values > FLAT * n * values[0])))
     unfinished = products @ vectors[:, :live] - vectors[:, :live] * values[:live]
     residual = np.linalg.norm(unfinished, axis=0) * np.sqrt(values[0] / values[:live])
-    found = gram.combined_rows(source, mean, roots[:, None] * vectors[:, :live], context.exchange)
+    found = rows.combined(roots[:, None] * vectors[:, :live])
     directions, lengths = gram.orthonormal(found)
     directions = gram.completed(directions, kept)
     spectrum[:live], spectrum[live:kept] = lengths**2 / freedom, 0.0
     details = {
         "solver": "products of rows",
-        "passes": 0,
+        "passes": round(gram.passes_of(source, live)),
         "residual": float(residual.max(initial=0.0)),
         "gap": float(spectrum[kept - 1] - spectrum[kept]) if kept < len(spectrum) else float(spectrum[-1]),
         "converged": True,

@@ -18,7 +18,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis as Peer
 
 import bigembed as be
 from bigembed.errors import DegenerateWarning, InputError, InputTypeError
-from bigembed.maps.linear import class_scatter
+from bigembed.maps.linear import class_scatter, gram, wide_discriminants
 from bigembed.rows import RowSource
 from bigembed.runtime import blocks as canonical
 from bigembed.runtime.blocks import Array
@@ -30,6 +30,87 @@ def sample(n: int = 900, d: int = 6, c: int = 3, seed: int = 0) -> tuple[Array, 
     labels = generator.integers(0, c, n)
     X = generator.normal(size=(n, d)) @ generator.normal(size=(d, d)) + 2 * generator.normal(size=(c, d))[labels]
     return X, labels
+
+
+@pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+class TestFewRows:
+    """Rows fewer than their columns: what the scatters of all columns give, from the products of all rows."""
+
+    NAMES = (
+        *("scalings_", "coef_", "intercept_", "explained_variance_ratio_", "means_", "xbar_", "priors_", "embedding_"),
+        "direction_",
+    )
+
+    @pytest.fixture
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Products in several tasks, blocks and panels of columns."""
+        monkeypatch.setattr(wide_discriminants, "LEAST_ITERATED", 50)
+        monkeypatch.setattr(gram, "TASK_ROWS", 23)
+        monkeypatch.setattr(gram, "TILE_COLUMNS", 77)
+        monkeypatch.setattr(gram, "SUM_BYTES", 8 * 150 * 4)
+        monkeypatch.setattr(canonical, "MAX_BLOCK_ROWS", 9)
+        monkeypatch.setattr(canonical, "MIN_BLOCK_ROWS", 9)
+
+    @staticmethod
+    def wide(c: int, apart: float = 2.0) -> tuple[Array, Array]:
+        """60 rows of 150 columns, the last of which are constant in all classes, and in all rows."""
+        X, labels = sample(60, 150, c)
+        X += apart * np.random.default_rng(1).normal(size=(c, 150))[labels]
+        X[:, -2], X[:, -1] = labels, 7.0
+        return X, labels
+
+    @pytest.mark.parametrize("apart", [2.0, 1e6])
+    @pytest.mark.parametrize(
+        ("c", "given"),
+        [(3, {}), (2, {}), (4, {"n_components": 2}), (3, {"priors": [0.7, 0.3, 0.0]}), (3, {"priors": [2, 1, 1]})],
+        ids=str,
+    )
+    def test_is_what_all_scatters_give(
+        self, c: int, given: dict[str, Any], apart: float, few: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        X, y = self.wide(c, apart)
+        ours = be.LinearDiscriminantAnalysis(**given).fit(X, y)
+        assert ours.covariance_ is None
+        monkeypatch.setattr(wide_discriminants, "LEAST_ITERATED", 1_000)
+        wanted = be.LinearDiscriminantAnalysis(**given).fit(X, y)
+        assert wanted.covariance_.shape == (150, 150)
+        assert ours.certificate_["rank"] == wanted.certificate_["rank"] < 60
+        for name in self.NAMES:
+            one, other = getattr(ours, name), getattr(wanted, name)
+            if other is not None:
+                scale = np.abs(other[np.isfinite(other)]).max()
+                np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-7 * scale, err_msg=name)
+        np.testing.assert_array_equal(ours.predict(X), wanted.predict(X))
+        assert ours.certificate_["warnings"] == wanted.certificate_["warnings"]
+
+    def test_agrees_with_scikit_learn(self, few: None) -> None:
+        X, y = self.wide(3)
+        ours, peer = be.LinearDiscriminantAnalysis().fit(X, y), Peer(solver="svd").fit(X, y)
+        found, wanted = (one.transform(X) - one.transform(X).mean(axis=0) for one in (ours, peer))
+        np.testing.assert_allclose(found @ np.linalg.lstsq(found, wanted)[0], wanted, atol=1e-6 * np.abs(wanted).max())
+        np.testing.assert_allclose(ours.explained_variance_ratio_, peer.explained_variance_ratio_)
+        np.testing.assert_allclose(ours.predict_proba(X), peer.predict_proba(X), atol=1e-9)
+        other = be.LinearDiscriminantAnalysis().fit(X, np.roll(y, 1))  # (a control)
+        assert np.abs(other.explained_variance_ratio_ - peer.explained_variance_ratio_).max() > 1e-3
+
+    def test_rows_without_labels_do_not_count(self, few: None) -> None:
+        X, y = self.wide(3)
+        labels = y.astype(float)
+        labels[::5] = np.nan
+        keep = np.isfinite(labels)
+        ours = be.LinearDiscriminantAnalysis(missing_labels="ignore").fit(X, labels)
+        wanted = be.LinearDiscriminantAnalysis().fit(X[keep], y[keep])
+        assert len(ours.embedding_) == 60
+        np.testing.assert_allclose(ours.scalings_, wanted.scalings_, atol=1e-8 * np.abs(wanted.scalings_).max())
+        np.testing.assert_allclose(ours.coef_, wanted.coef_, atol=1e-8 * np.abs(wanted.coef_).max())
+
+    def test_batches_begin_with_batches(self, few: None, tmp_path: Path) -> None:
+        X, y = self.wide(3)
+        fitted = be.LinearDiscriminantAnalysis().fit(X, y)
+        with pytest.raises(InputError, match=r"did not form for so many\. Begin with"):
+            fitted.partial_fit(X, y)
+        fitted.save(tmp_path / "model.zarr")
+        np.testing.assert_array_equal(be.load(tmp_path / "model.zarr").predict_proba(X), fitted.predict_proba(X))
 
 
 class TestLinearDiscriminant:
