@@ -13,7 +13,8 @@ from bigembed import estimator as estimators
 from bigembed.errors import InputError, InputTypeError
 from bigembed.estimator.frame import with_frame
 from bigembed.estimator.reporting import notify_callbacks
-from bigembed.quality import NEIGHBORS, cost_of, kept_arrays, preserved
+from bigembed.quality import DOUBTED, FAITHFUL, NEIGHBORS, cost_of, kept_arrays, preserved
+from bigembed.quality.left_out import left_out
 from bigembed.rows import RowBlock, RowSource, as_worked, graph_source, reader, rows_at
 from bigembed.rows.derived import MappedSource, PlannedRows, kept_on_the_way, written_rows
 from bigembed.runtime.blocks import Array, is_sparse, map_blocks
@@ -394,6 +395,9 @@ def run_judgement(context: Context, estimator: Any, source: RowSource, metric: A
     kept = "" if source.sparse else context.path("")
     drawn = _left(context, "drawn", rows), _left(context, "shown", coordinates)
     found = _figures(context, *drawn, metric, SAMPLES, kept)
+    low = min(found[name]["value"] for name in DOUBTED) < FAITHFUL if "unmeasured" not in found else False
+    if low and getattr(estimator, "principal", False):
+        found["left_out"] = left_out(rows, coordinates)
     return {"map": found | ({"of": source.shape[0]} if len(numbers) < source.shape[0] else {})}
 
 

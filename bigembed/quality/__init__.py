@@ -23,6 +23,7 @@ from bigembed.quality.figures import (
     triplet_figure,
     trust_figure,
 )
+from bigembed.quality.left_out import is_noise, left_out_text
 from bigembed.quality.likeness import LIMITS, REACH, column_limits, reach_of
 from bigembed.quality.passes import DistancesToSample, GivenSpace, Space
 from bigembed.rows import RowSource
@@ -40,6 +41,7 @@ CHANCE = 4.0
 """Standard errors above shuffled coordinates that one figure at least must reach."""
 TIED = 0.1
 """Share of sampled rows with ties at the k-th neighbor above which triplets alone can show that."""
+DOUBTED = ("trustworthiness", "continuity")
 FAITHFUL = 0.8
 """Trustworthiness and continuity below which coordinates are doubtful; shuffled ones have about .5."""
 SAME_PLACE = 0.1
@@ -80,7 +82,8 @@ def judged(
     more than 4 standard errors above its value for shuffled coordinates; where more than a tenth of the sampled rows
     have ties at the k-th neighbor, those of neighborhoods above shuffled ones whose tied rows keep all their
     neighbors); values that may stand for missing ones (:func:`bigembed.quality.figures.fills_figure`); trustworthiness,
-    and continuity, below .8. A note
+    and continuity, below .8, but of principal components that leave out noise alone: no map shows which rows are near
+    by noise. A note
     for a column with more than 99 % of the variance (two: 99.9 %), and for duplicated rows.
 
     ``same_rows``: the coordinates are known to belong to these rows in this order, so that is not asked. ``collapsed``:
@@ -105,17 +108,19 @@ def judged(
     if not same_rows and unrelated(figures):
         warnings.append(_unrelated(figures))
         return warnings, _notes(figures)
+    left = left_out_text(figures)
     for name, what in (
         ("trustworthiness", "rows that are neighbors on the map are often far apart in the data, so do not read "
          "closeness or groups from it"),
         ("continuity", "rows that are neighbors in the data are often far apart on the map, so do not read gaps or "
          "separate groups from it"),
     ):  # fmt: skip
-        if figures[name]["value"] < FAITHFUL:
+        if figures[name]["value"] < FAITHFUL and not is_noise(figures):
             warnings.append(
-                f"{name.capitalize()} is {with_error(figures[name])}, below {FAITHFUL}: {what}. Take more "
-                "coordinates, or another method"
+                f"{name.capitalize()} is {with_error(figures[name])}, below {FAITHFUL}: {what}{left and f'; {left}'}. "
+                "Take more coordinates, or another method"
             )
+            left = ""  # (said once)
     return warnings, _notes(figures)
 
 

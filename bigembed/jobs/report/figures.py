@@ -17,8 +17,9 @@ from bigembed.jobs import size, text_columns
 from bigembed.maps.clustering import STABLE
 from bigembed.maps.kernels import BINARY
 from bigembed.plotting.vector import number
-from bigembed.quality import FAITHFUL, FIGURES, NEIGHBORS, with_error
+from bigembed.quality import DOUBTED, FAITHFUL, FIGURES, NEIGHBORS, with_error
 from bigembed.quality.figures import figure_of_columns
+from bigembed.quality.left_out import is_noise, left_out_text
 from bigembed.runtime.blocks import Array
 
 # -------------------------------------------------------------------------------------------------------- glossary
@@ -303,7 +304,7 @@ class Line:
 
 def map_figures(figures: Mapping[str, Any]) -> list[Figure]:
     """Neighbors kept, trustworthiness, continuity and triplets with standard errors; none where not measured."""
-    low = ("trustworthiness", "continuity")
+    low = () if is_noise(figures) else DOUBTED
     return [
         Figure(
             name,
@@ -329,6 +330,7 @@ def compared(figures: Mapping[str, Any]) -> str:
     return (
         f"{figures['samples']:,} rows were compared with {others}, in the data and by the "
         f"{f'{count:,} coordinates' if count > 1 else 'only coordinate'} of the map"
+        + (f"; {text}" if (text := left_out_text(figures)) else "")
     )
 
 

@@ -31,6 +31,8 @@ class PrincipalEstimator(WeightedRowwiseEstimator):
     follows_dtype = takes_sparse = True
     compiled_from: ClassVar = inf
     goes_before: ClassVar = True
+    principal: ClassVar = True
+    """Coordinates are those of largest variance: what they leave out can be told from noise."""
     explained_variance_ratio_: Array
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import dask.array as da
 import numpy as np
@@ -13,8 +14,9 @@ from sklearn import decomposition
 from sklearn.decomposition import PCA
 
 import bigembed as be
-from bigembed.errors import ConvergenceWarning, InputError, NotFittedError
+from bigembed.errors import ConvergenceWarning, InputError, MapWarning, NotFittedError
 from bigembed.maps.linear import gram, principal
+from bigembed.quality import FAITHFUL
 from bigembed.rows import RowSource
 from bigembed.runtime import blocks
 from bigembed.stages import Run, run_stages
@@ -144,6 +146,48 @@ class TestFewRows:
             be.PCA().fit(rows_of(61, 150))
         with pytest.raises(InputError, match="'mle' needs at least as many rows as columns; there are 60 rows of 150"):
             be.PCA("mle").fit(rows_of(60, 150))
+
+
+class TestNoise:
+    """Rows of a few factors, most of whose differences are noise, so that no map shows which rows are near."""
+
+    @staticmethod
+    def judged(rows, n_components):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = be.PCA(n_components).fit(rows)
+        seen = found.certificate_["judgement"]["map"]
+        assert seen["trustworthiness"]["value"] < FAITHFUL
+        return seen["left_out"], [str(one.message) for one in said if one.category is MapWarning]
+
+    @pytest.fixture
+    def factors(self):
+        random = np.random.default_rng(0)
+        return 0.13 * random.normal(size=(900, 4)) @ random.normal(size=(4, 300)) + random.normal(size=(900, 300))
+
+    @pytest.mark.parametrize("n_components", [4, 8])
+    def test_a_map_that_leaves_out_noise_alone_is_good(self, factors, n_components):
+        left, said = self.judged(factors, n_components)
+        assert left["ratio"] < 1.15
+        assert left["of_rows"] > 1.4
+        assert said == []
+
+    def test_what_is_left_out_beside_noise_is_said(self, factors):
+        left, said = self.judged(factors, 2)
+        assert left["ratio"] > 1.4
+        assert "what the coordinates leave out is more than noise: its largest variance is" in said[0]
+
+    def test_rows_of_noise_have_no_good_map(self, factors):
+        left, said = self.judged(np.random.default_rng(0).permuted(factors, axis=0), 4)
+        assert left["of_rows"] < 1.15
+        assert "the rows look like noise: their largest variance is" in said[0]
+
+    def test_rows_like_others_are_more_than_noise(self, factors):
+        """A family among rows that are related to none."""
+        factors[:60] = factors[0] + 0.7 * np.random.default_rng(1).normal(size=(60, 300))
+        left, said = self.judged(factors, 2)
+        assert left["ratio"] > 1.4
+        assert said
 
 
 class TestPCA:
