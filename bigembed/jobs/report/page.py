@@ -51,7 +51,9 @@ def warnings_of(summary: RunSummary) -> list[PageWarning]:
     for kind, messages in summary.certificate.get("warnings", {}).items():
         found[kind if kind in found else "other"] += messages
     known = {message for messages in found.values() for message in messages}
-    found["other"] += [message for message in summary.record.get("warnings", []) if message not in known]
+    for message in summary.record.get("warnings", []):
+        _, _, of_method = message.partition(": ")  # (as it was given, after the name of the method)
+        found["other"] += [message] if known.isdisjoint((message, of_method)) else []
     for kind, messages in (*_own(summary).items(), *summary.extra.items()):
         found[kind] += messages
     return [PageWarning(kind, tuple(dict.fromkeys(messages))) for kind, messages in found.items() if messages]

@@ -477,6 +477,16 @@ class TestJudgement:
         contents.record = record | {"warnings": []}
         assert any("amber cells" in message for one in warnings_of(contents) for message in one.messages)
 
+    @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
+    def test_a_warning_stands_once(self, tmp_path):
+        """Also where the run gave it after the name of the method, as one of several of a pipeline."""
+        np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(300, 40)))
+        run_job(job_in(tmp_path, 'name = "pca"\nn_components = 2'))
+        page, _ = page_of(tmp_path / "run.zarr")
+        given = json.loads((tmp_path / "run.zarr" / RECORD).read_text())["warnings"]
+        assert any(message.startswith("PCA: Trustworthiness is") for message in given)
+        assert page.text.count("Trustworthiness is") == 1
+
     def test_islands_parts_and_the_number_of_coordinates_are_said(self, maps):
         run = maps["islands"]
         page, _ = page_of(run)
