@@ -480,12 +480,14 @@ class TestJudgement:
     @pytest.mark.filterwarnings("ignore::bigembed.errors.BigembedWarning")
     def test_a_warning_stands_once(self, tmp_path):
         """Also where the run gave it after the name of the method, as one of several of a pipeline."""
+        run = tmp_path / "run.zarr"
         np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(300, 40)))
         run_job(job_in(tmp_path, 'name = "pca"\nn_components = 2'))
-        page, _ = page_of(tmp_path / "run.zarr")
-        given = json.loads((tmp_path / "run.zarr" / RECORD).read_text())["warnings"]
-        assert any(message.startswith("PCA: Trustworthiness is") for message in given)
+        said = [text for texts in RunSummary.read(run).certificate["warnings"].values() for text in texts]
+        edit(run, warnings=[*(f"PCA: {text}" for text in said), "PCA: something else"])
+        page, _ = page_of(run)
         assert page.text.count("Trustworthiness is") == 1
+        assert page.text.count("something else") == 1
 
     def test_islands_parts_and_the_number_of_coordinates_are_said(self, maps):
         run = maps["islands"]
