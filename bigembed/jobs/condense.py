@@ -17,12 +17,13 @@ from bigembed.errors import BigembedError, MapWarning
 from bigembed.estimator import extension_of, method_parameters, reporting, transform
 from bigembed.estimator.extension import Extension
 from bigembed.jobs.condensed_input import PLACED, CondensedInput
-from bigembed.jobs.inputs import Input, copy_ids, find_rows
+from bigembed.jobs.inputs import Input, find_rows
 from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import KINDS, choose, known_place
 from bigembed.jobs.planning import rates
 from bigembed.jobs.planning.plan import Plan, input_costs
 from bigembed.jobs.planning.resources import remains, resources_of
+from bigembed.jobs.row_ids import copy_ids
 from bigembed.jobs.scene import ABOUT, made_by
 from bigembed.jobs.session import copied, session, working
 from bigembed.jobs.watching import RunOptions, logs, status

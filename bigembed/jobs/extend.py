@@ -17,13 +17,14 @@ from bigembed.estimator.extension import left_out_of
 from bigembed.estimator.fitting import strict_texts
 from bigembed.estimator.likeness import warn_of_unlike
 from bigembed.estimator.transform import aside_of, refuse_existing, run_to, stage_for, through_steps
-from bigembed.jobs.inputs import IDS, Input, copy_ids, find_rows, rows_named
+from bigembed.jobs.inputs import IDS, Input, find_rows, rows_named
 from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import KINDS, choose, known_place
 from bigembed.jobs.planning import rates
 from bigembed.jobs.planning.plan import Plan, compiled_from, input_costs
 from bigembed.jobs.planning.resources import remains, resources_of, runs_at
 from bigembed.jobs.record import key_of_extension
+from bigembed.jobs.row_ids import copy_ids
 from bigembed.jobs.scene import ABOUT, CLUSTER, export, made_by
 from bigembed.jobs.session import copied, session, working
 from bigembed.jobs.watching import RunOptions, status

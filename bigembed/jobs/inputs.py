@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,14 @@ from bigembed.estimator.frame import FrameReference
 from bigembed.jobs.job import GRAPH, JobSpec
 from bigembed.jobs.parameters import methods_of, single_jobs
 from bigembed.jobs.spec import needed_aligned, placed
+from bigembed.jobs.table_columns import TableColumn, column_of_table
 from bigembed.rows import RowSource, derived, graph_source, rows_at
 from bigembed.rows.formats import copy_aligned, copying, in_place, is_copy, open_reader, stays_sparse, write_copy
-from bigembed.rows.formats.copying import check_ids, copy_vector, require_length, vector_source
+from bigembed.rows.formats.copying import vector_source
 from bigembed.rows.input import column_source
-from bigembed.rows.reader import Choice, Reader, entries_of, features_of, is_text, named, native
+from bigembed.rows.reader import Choice, Reader, entries_of, features_of, named, native
 from bigembed.rows.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
-from bigembed.stages import ArraySpec, Context, Cost, Run, Stage, locked, run_stages
-from bigembed.store import AnyPath, at, files, is_url, locks, manifests, published, require_apart, retire, stored
+from bigembed.store import AnyPath, at, files, is_url, locks, published, require_apart, retire, stored
 from bigembed.store.attributes import ABOUT, source_of
 
 # ---------------------------------------------------------------------------------------------------------- copied
@@ -139,10 +139,19 @@ class Input:
         """Return whether a vector is there; a copy counts only if it is of the present source, or ``doubted``."""
         if not published(self.aligned[name]) or name not in self.vectors:
             return published(self.aligned[name])
+        if (origin := self.origin_of(name)) is not None:
+            return bool(source_of(self.aligned[name]) == origin)
         return self.doubted or source_of(self.aligned[name]) == copied_vector(self.about, name)
+
+    def origin_of(self, name: str) -> Any:
+        """Return what a copy says that is of a table beside the rows; None for any other vector."""
+        vector = self.vectors.get(name)
+        return _jsonable(vector.origin(stamp_of(vector.path))) if isinstance(vector, TableColumn) else None
 
     def content_of(self, name: str) -> Any:
         """Return what tells a vector from any other, whether it is copied from the source of the rows yet or not."""
+        if (origin := self.origin_of(name)) is not None:
+            return [self.named.get(name), origin]
         own = bool(self.about) and self.aligned[name] == copying.aligned_path(self.path, name)
         if own or name in self.vectors:
             return [self.named.get(name), self.about or stamp_of(self.path)]
@@ -162,21 +171,26 @@ class Input:
                     self._copy_vector(name)
             if self.reader is not None and not (published(self.path) and source_of(self.path) == self.about):
                 retire(self.path)  # (a copy of what the source was, or of another part of it)
-                attributes = {ABOUT: self.about, **copying.link(self.path, self.vectors)}
+                beside = {name: one for name, one in self.vectors.items() if not isinstance(one, TableColumn)}
+                attributes = {ABOUT: self.about, **copying.link(self.path, beside)}
                 write_copy(self.reader, self.path, self.choice, attributes, label="input")
         return replace(self) if self.reader is None else _existing(self)  # (not with the source of what was planned)
 
     def _copy_vector(self, name: str) -> None:
         """Copy it, in the place of a copy that a job made."""
-        place, about = self.aligned[name], copied_vector(self.about, name)
+        place, origin, vector = self.aligned[name], self.origin_of(name), self.vectors[name]
+        about = copied_vector(self.about, name) if origin is None else origin
         if published(place):
-            if not (self.own and _made_by_job(source_of(place), about)):
+            if not ((self.own or origin) and _made_by_job(source_of(place), about)):
                 raise ExistingOutputError(
                     f"{place}: exists and is not a copy of {name} that this job made. Nothing was changed; move it "
                     "away, or choose another [output] path"
                 )
             retire(place)
-        copy_aligned(self.vectors[name], place, name, label="input", attributes={ABOUT: about})
+        if isinstance(vector, TableColumn):
+            copying.write_vector(vector.values, place, f"input {name}", {ABOUT: about})
+        else:
+            copy_aligned(vector, place, name, label="input", attributes={ABOUT: about})
 
 
 def unwritten(reader: Reader, path: AnyPath, choice: Choice | None = None) -> RowSource:
@@ -195,10 +209,10 @@ def find_input(job: JobSpec) -> Input:
     require_apart(job.input_path, job.output_path, written.table, written.picture, written.model, written.report)
     if written.scratch is not None:  # (which may hold the input beside what is left there)
         require_apart(job.input_path, at(written.scratch) / "exchange")
+    copy = at(f"{job.output_path.with_suffix('')}-input.zarr")
     if job.input.graph is not None:
-        return _with_aligned(*find_graph(job), job.input_path, job.aligned, job.file.parent)
+        return _with_aligned(*find_graph(job), job.input_path, job.aligned, job.file.parent, copy)
     if job.input.dataset is None:
-        copy = at(f"{job.output_path.with_suffix('')}-input.zarr")
         return find_rows(job.input_path, copy, job.choice, job.aligned, job.file.parent, lambda: _takes_sparse(job))
     made = dataset(str(job.input.dataset), **job.input.parameters)
     reader, given = DatasetReader(made), dict(job.aligned)
@@ -212,7 +226,7 @@ def find_input(job: JobSpec) -> Input:
         given["labels"] = "label"
     own = job.input.path is None
     todo = Input(job.input_path, unwritten(reader, job.input_path), reader, reader.about, made, own=own)
-    found = _with_aligned(_existing(todo), reader, made.name, given, job.file.parent)
+    found = _with_aligned(_existing(todo), reader, made.name, given, job.file.parent, copy)
     return replace(found, named={name: found.named[name] for name in job.aligned})
 
 
@@ -252,7 +266,7 @@ def find_rows(
         found = _existing(Input(copy, unwritten(reader, copy, choice), reader, about, choice=choice, own=True))
         if found.reader is not None and not stays_sparse(reader, choice):
             refuse_unreadable(reader)
-    return _with_aligned(found, reader, path, aligned, folder)
+    return _with_aligned(found, reader, path, aligned, folder, copy)
 
 
 @contextmanager
@@ -307,17 +321,27 @@ def _jsonable(about: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(about, default=str))
 
 
-def _with_aligned(found: Input, reader: Reader, source: Any, aligned: Mapping[str, str], folder: Path) -> Input:
-    """Return the rows with their aligned vectors: those given, and ids that the source or an earlier copy brings."""
+def _with_aligned(
+    found: Input, reader: Reader, source: Any, aligned: Mapping[str, str], folder: Path, copy: AnyPath
+) -> Input:
+    """Return the rows with their aligned vectors: those given, and ids that the source or an earlier copy brings.
+
+    ``copy``: beside it lie copies of columns of tables that are not the source of the rows.
+    """
     given, source_of_names = dict(aligned), named(reader)
     if source_of_names is not None and source_of_names.row_ids is not None:
         given.setdefault(IDS, source_of_names.row_ids)
     inside = source_of_names.names if given and source_of_names is not None else {}
-    places, vectors = {}, {}
-    for name, text in given.items():
+    places: dict[str, AnyPath] = {}
+    vectors: dict[str, Reader] = {}
+    for name, text in sorted(given.items(), key=lambda pair: pair[0] != IDS):
+        ids, known = vectors.get(IDS), given.get(IDS, "")
         if text in inside:
             vectors[name] = copying.named_vector(reader, source, text, name)
             places[name] = copying.aligned_path(found.path, name)
+        elif (column := column_of_table(text, folder, name, *_to_find(ids, known))) is not None:
+            copying.require_length(column, found.shape[0], text, name)
+            vectors[name], places[name] = column, copying.aligned_path(copy, name)
         else:
             places[name] = _placed(text, folder)
             copying.named_vector(reader, source, str(places[name]), name)
@@ -329,6 +353,15 @@ def _with_aligned(found: Input, reader: Reader, source: Any, aligned: Mapping[st
         found = replace(found, rows=unwritten(reader, found.path, found.choice), reader=reader, doubted=False)
     called = {name: given[name] if name in vectors else str(places[name]) for name in aligned}
     return replace(found, aligned=places, vectors=vectors, named=called)
+
+
+def _to_find(ids: Reader | None, known: str) -> tuple[Reader | None, str]:
+    """Return the ids by which rows are found in a table beside them, and what its column that has them is called.
+
+    Ids that are a column of a table are called as it is. Those of a file have no name: they are in the order of the
+    rows, as the table is then.
+    """
+    return (ids, ids.name) if isinstance(ids, TableColumn) else (ids, known if ids is not None else "")
 
 
 def _takes_sparse(job: JobSpec) -> bool:
@@ -385,50 +418,3 @@ def _unchanged(found: Input, reader: Reader) -> bool:
     return is_copy(reader, found.path, found.choice) and all(
         copying.same_rows(vector, path) for path, vector in copies.items() if published(path)
     )
-
-
-# ------------------------------------------------------------------------------------------------------------- ids
-# The ids of the rows as a stage of a run: copied into it, each found to name one row, before anything is computed.
-
-ID_BYTES = 24
-"""Of an id and its hashes, in the process that looks for repeated ones; about what one takes on disk."""
-LOOKS_OF_ID = {True: 90.0, False: 5.0}
-"""What an id takes in time, of text or not: as long as so many look-ups."""
-
-
-def keep_ids(rows: Input, run: Run) -> None:
-    """Run the stage if the ids are there; forget it where the rows have none."""
-    if rows.ids is None:
-        if IDS in run.published():
-            with locked(run):
-                manifests.discard(run.root, IDS)
-                run.forget(IDS)
-    elif rows.there(IDS):
-        require_length(vector_source(rows.ids), rows.shape[0], rows.ids, "ids")
-        run_stages([ids_stage(vector_source(rows.ids))], run)
-
-
-def ids_stage(source: RowSource) -> Stage:
-    """``ids`` (n,) in the order of the input, of text or of whole numbers."""
-    return Stage(IDS, (), {"source": source.fingerprint()}, partial(run_ids, source=source), ids_cost(source))
-
-
-def run_ids(context: Context, source: RowSource) -> dict[str, Any]:
-    check_ids(source)
-    copy_vector(source, context.path(IDS), label=IDS)
-    return {"n": source.shape[0]}
-
-
-def copy_ids(ids: AnyPath, place: AnyPath, about: Mapping[str, Any]) -> None:
-    """A copy beside an output. Each id must name one row."""
-    if published(place):
-        raise ExistingOutputError(f"{place}: exists. Nothing was changed; choose another path or move it away")
-    check_ids(vector_source(ids))
-    copy_vector(vector_source(ids), place, label=IDS, attributes={ABOUT: about})
-
-
-def ids_cost(source: RowSource | Reader) -> Cost:
-    """Read twice, written once; hashes of all in one process."""
-    n, looks = source.shape[0], LOOKS_OF_ID[is_text(source.dtype)]
-    ids = ArraySpec("ids", n, ID_BYTES, "u1")
-    return Cost.of([replace(ids, times=2)], [ids], coordinator=[ids], serial_ops=looks * n)

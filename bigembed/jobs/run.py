@@ -20,12 +20,13 @@ from bigembed.estimator import retention_of, set_frame
 from bigembed.estimator.frame import place_of
 from bigembed.jobs import parameters, places, sweep
 from bigembed.jobs.condensed_input import PLACED, CondensedInput, find_job_input
-from bigembed.jobs.inputs import Input, keep_ids
+from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places.cluster import KINDS, choose, is_planned, known_place
 from bigembed.jobs.planning.plan import Plan
 from bigembed.jobs.record import COORDINATES, RECORD, definition, key_of_run, key_there, known_record
 from bigembed.jobs.report.leading import leading_columns
+from bigembed.jobs.row_ids import keep_ids
 from bigembed.jobs.session import PreparedJob, copied, estimator, prepare, session, stages_of, working
 from bigembed.jobs.watching import Reporter, RunOptions, logs, status
 from bigembed.jobs.watching.logs import warnings_changed

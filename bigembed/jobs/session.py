@@ -16,12 +16,13 @@ from bigembed.errors import needed
 from bigembed.estimator import pipeline, preprocessing
 from bigembed.estimator.fitting import fit_listed, write_output
 from bigembed.jobs.condensed_input import find_job_input
-from bigembed.jobs.inputs import IDS, Input, ids_stage, rows_named
+from bigembed.jobs.inputs import IDS, Input, rows_named
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import cluster
 from bigembed.jobs.planning.notes import alternatives, label_notes, may_descend, pass_notes, search_notes
 from bigembed.jobs.planning.plan import Plan, bare_plan, costs_of, need_libraries
+from bigembed.jobs.row_ids import ids_stage
 from bigembed.jobs.watching import MemoryPeak, Metrics, Reporter, RunOptions, Trace, logs, performance, status
 from bigembed.jobs.watching.status import stoppable
 from bigembed.maps import method, step

@@ -20,8 +20,8 @@ from bigembed.errors import FeatureNamesWarning, InputError, MissingPathError
 from bigembed.rows import RowSource, formats, rows_at
 from bigembed.rows.derived import RowNumbers
 from bigembed.rows.formats import copying
-from bigembed.rows.formats.folders import delimited_files, open_tables
-from bigembed.rows.formats.tables import open_parquet, parquet_files
+from bigembed.rows.formats.folders import delimited_files, is_table, open_columns
+from bigembed.rows.formats.tables import parquet_files
 from bigembed.rows.reader import Choice, Reader, described
 from bigembed.runtime.blocks import Array, bounds
 from bigembed.store import AnyPath, arrays, at, is_path, no_such_path, stamp
@@ -199,15 +199,6 @@ def _rows_of(column: RowSource, rows: Array, gaps: bool) -> Array:
 # ------------------------------------------------------------------------------------------------------------ tables
 
 
-class _All(tuple[str, ...]):
-    """Names of columns that are none of the rows: whatever it is asked for."""
-
-    __slots__ = ()
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
 @dataclass(frozen=True)
 class _OneColumn:
     """The only column of rows, as a vector."""
@@ -236,7 +227,7 @@ def table_columns(path: AnyPath, wanted: Sequence[str], known: Names, scratch: P
 
     A column that is called as the ids of the map names its rows.
     """
-    table = _open_table(path)
+    table = open_columns(path)
     if unknown := [name for name in wanted if name not in table.names]:
         raise InputError(f"{path}: no columns {', '.join(unknown)}; there are {described(table.names)}")
     out: list[tuple[str, RowSource]] = []
@@ -258,12 +249,6 @@ def table_columns(path: AnyPath, wanted: Sequence[str], known: Names, scratch: P
         return joined(tuple(out), known.given, known, scratch)
     names = _names_in(path, table, known.column, scratch)
     return joined(tuple(out), names, known, scratch, f"{path}: the column {known.column}")
-
-
-def _open_table(path: AnyPath) -> Any:
-    """The reader of a table of which any column is wanted."""
-    files, everything = parquet_files(path), Choice(aligned=_All())
-    return open_parquet(files, everything) if files else open_tables(delimited_files(path), everything)
 
 
 def _names_in(path: AnyPath, table: Any, name: str, scratch: Path) -> RowSource:
@@ -302,15 +287,11 @@ def _table_and_names(given: str) -> tuple[AnyPath, str]:
     return place.absolute(), names
 
 
-def _is_table(place: AnyPath) -> bool:
-    return bool(parquet_files(place) or delimited_files(place))
-
-
 def column_at(given: str, scratch: Path, known: Names | None = None) -> Columns:
     """Columns by path: a vector (Zarr or .npy), or a table, of which NAMES after a colon choose some."""
     known = known or Names()
     place, names = _table_and_names(given)
-    if _is_table(place):
+    if is_table(place):
         return table_columns(place, [name.strip() for name in names.split(",") if name.strip()], known, scratch)
     if names:
         raise InputError(f"{given}: names choose columns of Parquet and CSV; {place} is neither")
@@ -364,9 +345,9 @@ def ids_of(values: Any, scratch: Path) -> RowSource:
     if not is_path(values):
         return vector_of(values, scratch, "ids")
     place, name = _table_and_names(str(values))
-    if not _is_table(place):
+    if not is_table(place):
         return vector_of(values, scratch, "ids")
-    table = _open_table(place)
+    table = open_columns(place)
     names = [name] if name else list(table.names)
     if len(names) != 1 or names[0] not in table.names:
         raise InputError(f"{values}: choose one column: {place}:NAME; there are {described(table.names)}")

@@ -15,7 +15,7 @@ from bigembed.estimator.base import MANY_ROWS
 from bigembed.estimator.preprocessing import BYTES, ROWS, SAMPLES
 from bigembed.estimator.saving import saved_arrays
 from bigembed.jobs import condensed_input, parameters, size
-from bigembed.jobs.inputs import Input, ids_cost
+from bigembed.jobs.inputs import Input
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.places import Place
 from bigembed.jobs.places.cluster import machine_memory, named_kind
@@ -23,6 +23,7 @@ from bigembed.jobs.planning import Rates, rates, shared_bandwidth
 from bigembed.jobs.planning.notes import WindowPlan, compilation_seconds
 from bigembed.jobs.planning.resources import Peaks, Resources, remains, resources_of
 from bigembed.jobs.planning.times import PlannedStage, TimeModel, moved
+from bigembed.jobs.row_ids import ids_cost
 from bigembed.maps import method
 from bigembed.quality.passes import LOADED
 from bigembed.rows.formats.tables import check_table

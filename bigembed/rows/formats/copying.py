@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -296,6 +297,26 @@ def vector_source(path: store.AnyPath) -> RowSource:
         array = read_idx(path)
         return RowSource(array.shape, native(array.dtype), array=array.astype(native(array.dtype)))
     return rows_at(path.absolute())
+
+
+def fingerprint_of(vector: Reader) -> str:
+    """What tells a vector from any other: of the numbers and texts of it."""
+    digest = sha256(repr(tuple(vector.shape)).encode())
+    for piece in rows_of_reader(vector, 0, vector.shape[0]):
+        digest.update("\0".join(map(str, piece.tolist())).encode())
+    return digest.hexdigest()
+
+
+def write_vector(values: Array, dest: store.AnyPath, label: str, attributes: Mapping[str, Any]) -> None:
+    """Write a vector (n,) of this process as a copy: aside, checked, renamed."""
+    with _aside(dest) as partial:
+        dtype: Any = str if is_text(values.dtype) else native(values.dtype)
+        arrays.create_rows(partial, values.shape, dtype, VECTOR_ROWS, overwrite=True)
+        for start, stop in bounds(len(values), VECTOR_ROWS):
+            arrays.write_rows(partial, start, values[start:stop])
+        describe(partial, attributes)
+        _require_complete(partial)
+        seal_rows(partial, label)
 
 
 NUMBERS = ("weights", "epsilons", "target_density")

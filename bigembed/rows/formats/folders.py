@@ -13,6 +13,7 @@ from bigembed.rows import categories as coded
 from bigembed.rows import reader, rows_at
 from bigembed.rows.formats.delimited import DelimitedReader, has_delimited_name, is_delimited, open_delimited
 from bigembed.rows.formats.schemas import require_same_names
+from bigembed.rows.formats.tables import open_parquet, parquet_files
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, objects, stored
 
@@ -110,6 +111,26 @@ class TablesReader(FilesReader):
     def as_numbers(self) -> TablesReader:
         """The same column as numbers."""
         return TablesReader(tuple(part.as_numbers() for part in self.parts), np.dtype(np.float64))
+
+
+class _All(tuple[str, ...]):
+    """Names of columns that are none of the rows: whatever it is asked for."""
+
+    __slots__ = ()
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def is_table(place: AnyPath) -> bool:
+    """Whether a path is of Parquet or CSV, a file or a folder of them."""
+    return bool(parquet_files(place) or delimited_files(place))
+
+
+def open_columns(path: AnyPath) -> Any:
+    """The reader of a Parquet or CSV table of which single columns are wanted, by their names."""
+    files, everything = parquet_files(path), reader.Choice(aligned=_All())
+    return open_parquet(files, everything) if files else open_tables(delimited_files(path), everything)
 
 
 def open_tables(files: Sequence[AnyPath], choice: reader.Choice) -> DelimitedReader | TablesReader:
