@@ -33,7 +33,7 @@ def left_out(rows: Array, coordinates: Array) -> dict[str, Any]:
     >>> random = np.random.default_rng(0)
     >>> factors = random.normal(size=(400, 2))
     >>> rows = 3 * factors @ random.normal(size=(2, 40)) + random.normal(size=(400, 40))
-    >>> left_out(rows, factors)["ratio"] < 1.2, left_out(rows, factors[:, :1])["ratio"] > 5
+    >>> left_out(rows, factors)["ratio"] < 1.2, left_out(rows, factors[:, :1])["ratio"] > 4
     (True, True)
     """
     random = np.random.default_rng([0, STREAM])
