@@ -15,6 +15,7 @@ from scipy import linalg
 
 from bigembed.rows import RowBlock, RowSource, row_block, row_blocks
 from bigembed.rows.passes import Parts, map_row_blocks, reduce_rows
+from bigembed.rows.sparse import ENTRY_BYTES
 from bigembed.runtime.blocks import Array, bounds, is_sparse, map_blocks
 from bigembed.stages import ArraySpec, Cost, largest, rows_of, window_of
 from bigembed.stages.cost import sums_of_groups
@@ -98,7 +99,7 @@ class StandardizedRows:
     def combined(self, factors: Array) -> Array:
         """Σ_i z_i u_iᵀ, (d, k), for ``factors`` u (n, k): one pass for as many as :data:`SUM_BYTES` hold."""
         d = self.source.shape[1]
-        found = np.empty((d, factors.shape[1]))
+        found = np.empty((d, factors.shape[1]), order="F")
         for number, (low, high) in enumerate(bounds(factors.shape[1], _width(d))):
             self.exchange.put("factors", number, {"factors": factors[:, low:high]})
             found[:, low:high] = reduce_rows(
@@ -173,14 +174,18 @@ def combined_block(block: RowBlock, *, of: StandardizedRows, number: int) -> Par
 
 
 def orthonormal(directions: Array) -> tuple[Array, Array]:
-    """Columns of length 1 and at right angles, by descending length, and these lengths.
+    """Columns of length 1 and at right angles, by descending length, in the memory of those given; and these lengths.
 
     They are so already, but for rounding in directions of little length.
     """
     lengths = np.linalg.norm(directions, axis=0)
     order = np.argsort(-lengths, kind="stable")
-    found, upper = linalg.qr(directions[:, order] / lengths[order], mode="economic")
-    return found * np.where(upper.diagonal() < 0, -1.0, 1.0), lengths[order]
+    if (order != np.arange(len(order))).any():  # (of almost equal ones)
+        directions = np.asfortranarray(directions[:, order])
+    directions /= lengths[order]
+    found, upper = linalg.qr(directions, mode="economic", overwrite_a=True)
+    found *= np.where(upper.diagonal() < 0, -1.0, 1.0)
+    return found, lengths[order]
 
 
 def completed(directions: Array, count: int) -> Array:
@@ -204,6 +209,11 @@ def completed(directions: Array, count: int) -> Array:
 # ------------------------------------------------------------------------------------------------------------ cost
 
 
+def numbers_of_row(source: RowSource) -> float:
+    """Numbers of a row; of a sparse one its entries, on average."""
+    return source.row_bytes / ENTRY_BYTES if source.sparse else source.shape[1]
+
+
 def passes_of(source: RowSource, k: int) -> float:
     """Times that the rows are read for the products of all pairs and ``k`` directions."""
     return (len(task_spans(source)) + 1) / 2 + ceil(k / _width(source.shape[1]))
@@ -211,7 +221,7 @@ def passes_of(source: RowSource, k: int) -> float:
 
 def gram_cost(source: RowSource, k: int) -> Cost:
     """What the products of all pairs, their solve and ``k`` directions take."""
-    n, d = source.shape
+    (n, d), numbers = source.shape, numbers_of_row(source)
     tasks, step = len(task_spans(source)), task_spans(source)[0][1]
     panel = ArraySpec("directions of a pass", d, min(k, _width(d)), times=4)
     products = [
@@ -223,9 +233,9 @@ def gram_cost(source: RowSource, k: int) -> Cost:
         reads=[rows_of(source, passes_of(source, k))],
         leaves=[ArraySpec("products", n, n), *sums_of_groups(source, panel.nbytes // 4)],
         task=[*window_of(source), *largest(products, [panel])],
-        coordinator=[ArraySpec("products", n, n, times=4), ArraySpec("directions", d, k, times=4)],
+        coordinator=[ArraySpec("products", n, n, times=4), ArraySpec("directions", d, k, times=2.5)],
         passes=passes_of(source, k),
-        flops=n * n * d + 2 * n * d * k,
+        flops=n * numbers * (n + 2 * k),
         serial_flops=9 * n**3 + 4 * d * k**2,
         blocks=tasks,
     )

@@ -17,7 +17,6 @@ from bigembed.linalg import CovarianceOperator, eigenpairs, lanczos
 from bigembed.maps.linear import gram
 from bigembed.rows import RowSource
 from bigembed.rows.passes import checked_shape
-from bigembed.rows.sparse import ENTRY_BYTES
 from bigembed.runtime.blocks import Array
 from bigembed.stages import ArraySpec, Context, Cost, Stage, rows_of, window_of
 from bigembed.stages.cost import sums_of_groups
@@ -152,7 +151,7 @@ def solver_of(source: RowSource, asked: PrincipalOptions) -> Solver:
         return iterated
     if asked.n_components == "mle":
         return direct
-    numbers = source.row_bytes / ENTRY_BYTES if source.sparse else d
+    numbers = gram.numbers_of_row(source)
     passes = SLOWER * EXPECTED_PASSES * 4.0 * n * numbers * _block(d, asked.width or d)
     return iterated if asked.width and passes < n * d**2 + 10.0 * d**3 else direct
 
@@ -199,7 +198,7 @@ def _cost_of(source: RowSource, asked: PrincipalOptions, solver: Solver, width: 
         coordinator=[ArraySpec("directions", d, blocks_kept(d, block) * block)],
         passes=passes,
         most_passes=asked.max_passes,
-        flops=4.0 * passes * source.shape[0] * d * block,
+        flops=4.0 * passes * source.shape[0] * gram.numbers_of_row(source) * block,
     )
 
 
@@ -264,6 +263,7 @@ def dual(context: Context, source: RowSource, asked: PrincipalOptions, freedom: 
     found = rows.combined(roots[:, None] * vectors[:, :live])
     directions, lengths = gram.orthonormal(found)
     directions = gram.completed(directions, kept)
+    directions *= eigenpairs.extremes(directions)[1]
     spectrum[:live], spectrum[live:kept] = lengths**2 / freedom, 0.0
     details = {
         "solver": "products of rows",
@@ -273,7 +273,7 @@ def dual(context: Context, source: RowSource, asked: PrincipalOptions, freedom: 
         "converged": True,
         "advice": "",
     }
-    return Found(spectrum[:kept], directions * eigenpairs.extremes(directions)[1], float(np.trace(products)), details)
+    return Found(spectrum[:kept], directions, float(np.trace(products)), details)
 
 
 def _largest(symmetric: Array, count: int) -> tuple[Array, Array]:
