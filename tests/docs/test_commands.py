@@ -39,6 +39,7 @@ LONG = ("larger_than_memory", "single_cell", "sweep")
 SMALL = {
     "certify": "--n 3000 --exact 500",
     "extend": "--n 3000 --new 500",
+    "few_rows": "--n 200 --d 1500 --rows 120 --columns 1500 --all-of 100",
     "hosts": "--only pca --rows 1200 --check",
     "hundred_million": "--n 3000",
     "graph_sparse": "--n 2000 --d 500 --density 0.02",
