@@ -130,6 +130,8 @@ def tiles(rows: Array) -> list[tuple[int, int]]:
 COUNTS_BYTES = 16 << 20
 """Counts of one pass, about."""
 MOST_BITS, LEAST_BITS = 14, 4
+PANEL = 1 << 18
+"""Numbers that are counted at a time."""
 
 
 def levels_of(dtype: Any, columns: int, ranks: int) -> list[int]:
@@ -167,20 +169,22 @@ def count_block(rows: Array, known: Array, done: int, bits: int) -> Array:
 
     NaN is left out.
     """
-    keys = keys_of(rows)
-    width = 8 * keys.dtype.itemsize
-    one = keys.dtype.type
-    out = np.zeros((*known.shape, 1 << bits), np.int64)
-    absent = np.isnan(rows)
-    for column in range(rows.shape[1]):
-        values = keys[:, column][~absent[:, column]] if absent[:, column].any() else keys[:, column]
-        for rank, prefix in enumerate(known[column]):
-            if rank and prefix == known[column, rank - 1]:
-                out[column, rank] = out[column, rank - 1]
+    d, ranks = known.shape
+    out = np.zeros((d, ranks, 1 << bits), np.int64)
+    for start, stop in bounds(d, max(1, PANEL // max(1, len(rows)))):
+        columns = rows[:, start:stop].T
+        keys, there = keys_of(columns), ~np.isnan(columns)
+        one, width = keys.dtype.type, 8 * keys.dtype.itemsize
+        following = (keys >> one(width - done - bits)) & one((1 << bits) - 1)
+        bins = (np.arange(stop - start)[:, None] << bits) + following.astype(np.int64)
+        first = keys >> one(width - done) if done else keys
+        for rank in range(ranks):
+            prefix = known[start:stop, rank]
+            if rank and (prefix == known[start:stop, rank - 1]).all():
+                out[start:stop, rank] = out[start:stop, rank - 1]
                 continue
-            those = values[values >> one(width - done) == prefix] if done else values
-            following = (those >> one(width - done - bits)) & one((1 << bits) - 1)
-            out[column, rank] = np.bincount(following.astype(np.int64), minlength=1 << bits)
+            counted = bins[there & (first == prefix[:, None])] if done else bins[there]
+            out[start:stop, rank] = np.bincount(counted, minlength=(stop - start) << bits).reshape(-1, 1 << bits)
     return out
 
 
