@@ -266,6 +266,9 @@ ROWS, SAMPLES = 1_000, 200
 """Rows that are drawn, and those of them that are compared with all drawn ones."""
 BLOCKS, SHARE = 4, 0.05
 """Canonical blocks that rows are drawn from, at least, and the share of all blocks beyond that."""
+SPREAD = 8_192
+"""Rows of these blocks together, at least: rows of many columns come in small blocks, and those of a file may lie in
+groups."""
 BYTES = 64 << 20
 """Of the drawn rows, at the most."""
 COMPARED = 400
@@ -330,7 +333,7 @@ def drawn_numbers(source: RowSource) -> Array:
 
 def _blocks(source: RowSource) -> int:
     count = -(-source.shape[0] // source.block)
-    return min(count, max(BLOCKS, int(SHARE * count)))
+    return min(count, max(BLOCKS, int(SHARE * count), -(-SPREAD // source.block)))
 
 
 def _rows(source: RowSource) -> int:
@@ -397,7 +400,8 @@ def run_judgement(context: Context, estimator: Any, source: RowSource, metric: A
     found = _figures(context, *drawn, metric, SAMPLES, kept)
     low = min(found[name]["value"] for name in DOUBTED) < FAITHFUL if "unmeasured" not in found else False
     if low and getattr(estimator, "principal", False):
-        found["left_out"] = left_out(rows, coordinates)
+        left = left_out(rows, coordinates)
+        found |= {"left_out": left} if left else {}
     return {"map": found | ({"of": source.shape[0]} if len(numbers) < source.shape[0] else {})}
 
 

@@ -17,6 +17,8 @@ ROWS = 500
 """Rows that are looked at, the first of those drawn at random."""
 SPARE = 4
 """Rows for each coordinate, at least."""
+COLUMNS = 50
+"""Columns from which they are compared: each of a few may hold something of its own, which is not noise."""
 STREAM = 29
 """Of the random numbers of the shuffles."""
 
@@ -27,19 +29,19 @@ def left_out(rows: Array, coordinates: Array) -> dict[str, Any]:
     The rows (s, d), less what a linear map of the coordinates (s, k) gives of them, are R. ``ratio`` is the largest
     singular value of R, squared, over the mean of those of R whose columns are shuffled one by one, which leaves their
     variances as they are and nothing that they have in common (J. Horn, Psychometrika 30 (1965)): about 1 for noise.
-    ``of_rows`` is the same of the rows, about 1 where they are noise themselves. Empty where there are too few rows, or
-    nothing is left.
+    ``of_rows`` is the same of the rows, about 1 where they are noise themselves. Empty where there are too few rows or
+    columns, or nothing is left.
 
     >>> random = np.random.default_rng(0)
     >>> factors = random.normal(size=(400, 2))
-    >>> rows = 3 * factors @ random.normal(size=(2, 40)) + random.normal(size=(400, 40))
+    >>> rows = 3 * factors @ random.normal(size=(2, 60)) + random.normal(size=(400, 60))
     >>> left_out(rows, factors)["ratio"] < 1.2, left_out(rows, factors[:, :1])["ratio"] > 4
     (True, True)
     """
     random = np.random.default_rng([0, STREAM])
     chosen = np.sort(random.permutation(len(rows))[:ROWS])
     some, known = rows[chosen].astype(np.float64), coordinates[chosen].astype(np.float64)
-    if len(some) < SPARE * (known.shape[1] + 1):
+    if len(some) < SPARE * (known.shape[1] + 1) or some.shape[1] < COLUMNS:
         return {}
     some -= some.mean(axis=0)
     of_rows = _ratio(some, random)
@@ -71,12 +73,12 @@ def left_out_text(figures: Mapping[str, Any]) -> str:
     """What coordinates leave out, in words; empty where it was not looked at.
 
     >>> left_out_text({"left_out": {"ratio": 1.013, "of_rows": 7.5, "rows": 500}})
-    'what the coordinates leave out is noise: its largest variance is 1.01 times that of shuffled columns'
+    'what the coordinates leave out is noise (its largest variance is 1.01 times that of shuffled columns)'
     """
     if not (seen := figures.get("left_out")):
         return ""
     times = "largest variance is {:.3g} times that of shuffled columns".format
     if seen["of_rows"] <= NOISE:
-        return f"the rows look like noise: their {times(seen['of_rows'])}"
+        return f"the rows look like noise (their {times(seen['of_rows'])})"
     what = "noise" if seen["ratio"] <= NOISE else "more than noise"
-    return f"what the coordinates leave out is {what}: its {times(seen['ratio'])}"
+    return f"what the coordinates leave out is {what} (its {times(seen['ratio'])})"

@@ -133,15 +133,24 @@ def fourth_moments_block(rows: Array, codes: Array, means: Array, scales: Array)
     return total
 
 
-def scales_of(covariance: Array) -> Array:
-    """Standard deviations; 1 for a constant column."""
-    return scaled_by(np.diagonal(covariance))
+ROUNDED = 8 * float(np.finfo(float).eps)
+"""Standard deviation over √n times the mean up to which a column is constant: what rounding leaves of one."""
 
 
-def scaled_by(variances: Array) -> Array:
-    """Roots of variances; 1 for a constant column."""
+def scales_of(covariance: Array, flat: Array | float = 0.0) -> Array:
+    """Standard deviations; 1 for a constant column, whose deviation is at most ``flat``."""
+    return scaled_by(np.diagonal(covariance), flat)
+
+
+def scaled_by(variances: Array, flat: Array | float = 0.0) -> Array:
+    """Roots of variances; 1 for those that are at most ``flat``."""
     deviations = np.sqrt(np.maximum(variances, 0.0))
-    return np.where(deviations > 0, deviations, 1.0)
+    return np.where(deviations > flat, deviations, 1.0)
+
+
+def flat_of(found: ClassScatter) -> Array:
+    """Deviations that rounding leaves of constant columns, (d,)."""
+    return np.asarray(ROUNDED * np.sqrt(found.counts.sum()) * np.abs(found.means).max(axis=0))
 
 
 def weights_of(found: ClassScatter, priors: Array) -> Array:
@@ -227,13 +236,13 @@ class Discriminants:
     """Of S_w."""
 
 
-def discriminants(found: Covariances, n_components: int, tol: float) -> Discriminants:
+def discriminants(found: Covariances, n_components: int, tol: float, flat: Array | float = 0.0) -> Discriminants:
     """The ``n_components`` most discriminating directions (seed 000, eq. 2 and §5).
 
     S_w is whitened through its correlation matrix, of which eigenvalues below ``tol`` times the largest count as
-    zero: no direction leads out of the range of a singular S_w.
+    zero: no direction leads out of the range of a singular S_w. Columns of deviations up to ``flat`` are constant.
     """
-    scales = scales_of(found.within)
+    scales = scales_of(found.within, flat)
     values, vectors = eigh(found.within / np.outer(scales, scales))
     kept = values > tol * max(float(values[-1]), np.finfo(float).tiny)
     whiten = vectors[:, kept] / np.sqrt(values[kept]) / scales[:, None]

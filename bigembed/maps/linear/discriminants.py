@@ -163,7 +163,7 @@ def run_solve(
     share, renormalized = shares(priors, found.counts)
     fourth = read_array(context.of("fourth", "moments")) if shrinkage == "auto" else None
     estimated = class_scatter.covariances(found, share, shrinkage, fourth)
-    solved = class_scatter.discriminants(estimated, n_components, tol)
+    solved = class_scatter.discriminants(estimated, n_components, tol, class_scatter.flat_of(found))
     write_array(context.path("covariance"), estimated.within)
     write_solution(
         context,
@@ -232,6 +232,22 @@ def shares(priors: list[float] | None, counts: Array) -> tuple[Array, bool]:
     if abs(given.sum() - 1) <= 1e-5:
         return given, False
     return given / given.sum(), True
+
+
+FORMED = 4096
+"""Columns up to which a scatter of all of them is no matter of memory."""
+
+
+def singular_text(rank: int, d: int, n: int, classes: int) -> str:
+    """That the scatter within the classes has no inverse, and what that means."""
+    said = f"the within-class scatter is singular: of rank {rank} in {d:,} columns. "
+    kept = "shrinkage='auto' keeps them" if d <= FORMED else "shrinkage='auto' keeps them, after principal components"
+    if n - classes < d:
+        return (
+            f"{said}{n:,} rows are too few for more, and some direction separates them by any labels: judge classes by "
+            f"rows that were not fitted. Directions without scatter inside the classes are left out; {kept}"
+        )
+    return f"{said}Directions without scatter inside the classes are left out, even if they separate classes; {kept}"
 
 
 # --- batches

@@ -34,7 +34,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
     eq. 2 and §5; S_t − S_w = Σ_c (n_c/n) (m_c − m)(m_c − m)ᵀ = S_b/n where priors are those of the sample). The
     coordinates of a row are wᵀx, at most c − 1 of them. They agree with those of scikit-learn's
     ``LinearDiscriminantAnalysis(solver="eigen")`` up to sign: here the largest |entry| of each direction is positive.
-    Where S_w is singular they are those of its range, as with ``solver="svd"``.
+    Where S_w is singular they are those of its range, as with ``solver="svd"`` (there without priors).
 
     Parameters
     ----------
@@ -222,8 +222,8 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         earlier = sums_of(self, "scatter", discriminants.SUMS)
         if earlier is not None and earlier["scatter"].ndim == 2:
             raise InputError(
-                "partial_fit adds to the scatters of all columns, which fit did not form for so many. Begin with "
-                "partial_fit"
+                "partial_fit adds to the scatters of all columns, which fit did not form for rows fewer than these. "
+                "Begin with partial_fit"
             )
         labels = given if earlier is None else with_classes(given, self.classes_)
         add_rows(self, X, lambda source, earlier: self._batch_stages(source, labels, earlier), earlier)
@@ -404,9 +404,7 @@ class LinearDiscriminantAnalysis(RowwiseEstimator, registered="linear_discrimina
         degenerate = []
         if solve["rank"] < scatter["d"]:
             degenerate.append(
-                f"the within-class scatter is singular: of rank {solve['rank']} in {scatter['d']} columns. Directions "
-                "without scatter inside the classes are left out, even if they separate classes; shrinkage='auto' "
-                "keeps them"
+                discriminants.singular_text(solve["rank"], scatter["d"], scatter["n"], len(labels["classes"]))
             )
         if solve["renormalized"]:
             degenerate.append("The priors do not sum to 1. Renormalizing")

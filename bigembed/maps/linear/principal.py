@@ -138,22 +138,20 @@ def solver_of(source: RowSource, asked: PrincipalOptions) -> Solver:
     """How components are found: from the covariance (d, d), from the products of all rows (n, n), or by iteration.
 
     Iteration multiplies the covariance by vectors, in passes over the rows, and forms no matrix: where both are too
-    large, and where few components are asked of rows that are sparse, or not many, so that n d² operations for the
-    covariance and some 10 d³ for its solve are many times those of the passes. It does not find all components.
+    large, and where few components are asked, so that the operations for the smaller matrix and its solve (n d² and
+    some 10 d³; n² d and 10 n³) are many times those of the passes. It does not find all components.
     """
     n, d = source.shape
     if d <= min(LEAST_ITERATED, GRAM_COLUMNS):
         return direct
+    numbers, passes = gram.numbers_of_row(source), SLOWER * EXPECTED_PASSES * 4.0 * n
+    iterations = passes * numbers * _block(d, asked.width) if asked.width else np.inf
     if n < d and n <= gram.MOST_ROWS and asked.n_components != "mle":
-        return dual
+        return iterated if iterations < n**2 * numbers + 10.0 * n**3 else dual
     if d > GRAM_COLUMNS:
         refuse_whole(n, d, asked.n_components)
         return iterated
-    if asked.n_components == "mle":
-        return direct
-    numbers = gram.numbers_of_row(source)
-    passes = SLOWER * EXPECTED_PASSES * 4.0 * n * numbers * _block(d, asked.width or d)
-    return iterated if asked.width and passes < n * d**2 + 10.0 * d**3 else direct
+    return iterated if iterations < n * d**2 + 10.0 * d**3 else direct
 
 
 def refuse_whole(n: int, d: int, asked: Any) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import linalg
 
 from bigembed.maps.linear import gram
-from bigembed.maps.linear.class_scatter import ClassScatter, scaled_by, signs_of, weights_of
+from bigembed.maps.linear.class_scatter import ClassScatter, flat_of, scaled_by, signs_of, weights_of
 from bigembed.maps.linear.discriminants import labelled, shares, solution_arrays, stored_scatter, write_solution
 from bigembed.maps.linear.principal import LEAST_ITERATED
 from bigembed.rows import RowSource
@@ -84,7 +84,7 @@ def run_solve(
 
 def scale_of(found: ClassScatter, share: Array) -> Array:
     """Standard deviations inside the classes, (d,); 1 for a column that is constant there."""
-    return scaled_by(np.tensordot(weights_of(found, share), found.scatter, 1))
+    return scaled_by(np.tensordot(weights_of(found, share), found.scatter, 1), flat_of(found))
 
 
 def row_weights(found: ClassScatter, share: Array, codes: Array) -> Array:

@@ -175,12 +175,20 @@ class TestNoise:
     def test_what_is_left_out_beside_noise_is_said(self, factors):
         left, said = self.judged(factors, 2)
         assert left["ratio"] > 1.4
-        assert "what the coordinates leave out is more than noise: its largest variance is" in said[0]
+        assert "what the coordinates leave out is more than noise (its largest variance is" in said[0]
 
     def test_rows_of_noise_have_no_good_map(self, factors):
         left, said = self.judged(np.random.default_rng(0).permuted(factors, axis=0), 4)
         assert left["of_rows"] < 1.15
-        assert "the rows look like noise: their largest variance is" in said[0]
+        assert "the rows look like noise (their largest variance is" in said[0]
+
+    def test_columns_of_their_own_are_no_noise(self):
+        """Of twelve columns eight have two values each: 256 groups, which one component does not show."""
+        random = np.random.default_rng(0)
+        shared = 0.8 * random.normal(size=(1000, 1)) + 0.1 * random.normal(size=(1000, 4))
+        own = 0.9 * random.choice([-1.0, 1.0], (1000, 8)) + 0.05 * random.normal(size=(1000, 8))
+        with pytest.warns(MapWarning, match="Trustworthiness is"):
+            assert "left_out" not in be.PCA(1).fit(np.hstack([shared, own])).certificate_["judgement"]["map"]
 
     def test_rows_like_others_are_more_than_noise(self, factors):
         """A family among rows that are related to none."""
