@@ -379,7 +379,7 @@ def _cost_of_drawn(source: RowSource) -> Cost:
         task=[*window_of(source), ArraySpec("drawn rows", *sample, times=3)],
         coordinator=[ArraySpec("drawn rows", *sample, times=6), ArraySpec("distances of pairs", pairs, times=8)],
         passes=share,
-        flops=4.0 * pairs * source.width,
+        flops=40.0 * pairs * source.width,  # (some five passes, most of them not by matrix products)
         scalar_ops=8 * pairs,
         maps=8,
     )
