@@ -116,7 +116,7 @@ class PCA(PrincipalEstimator, registered="pca"):
         Whether each coordinate is divided by its standard deviation.
     tol : float in (0, 1)
         The largest residual ‖Sv − λv‖/λ_1 of block Lanczos, which solves for more than 4096 columns of more than 4096
-        rows, and for few components of more than 1024 columns of sparse rows; others are solved densely.
+        rows, and for few components of more than 1024 columns where it takes less; others are solved densely.
     max_passes : int ≥ 3
         The passes of block Lanczos before it gives up (with a warning).
     random_state : int, generator or None
@@ -167,8 +167,8 @@ class PCA(PrincipalEstimator, registered="pca"):
     is accumulated in float64 about the mean of each block, so a mean far from zero costs no accuracy. Up to 4096 rows
     that are fewer than their columns, of which there are more than 1024, are solved by the products of all pairs of
     rows: in n/512 passes (a task compares 256 rows with those before) and one for as many directions as fit into 64
-    MiB, and the coordinating process holds 4 n² + 4 d m numbers. Beyond 4096 columns of more rows, and for few
-    components of more than 1024 columns of sparse rows, ``fit`` takes some twenty passes (block Lanczos on the
+    MiB, and the coordinating process holds 4 n² + 3 d m numbers. Beyond 4096 columns of more rows, and for few
+    components of more than 1024 columns where it takes less, ``fit`` takes some twenty passes (block Lanczos on the
     matrix-free covariance), several times as many where the spectrum is flat, and the coordinating process holds
     12 d m numbers, and up to 48 d m as far as 64 MiB allow.
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares 1 000 of them with
@@ -307,7 +307,7 @@ class TruncatedSVD(PrincipalEstimator, registered="truncated_svd"):
         The number m of coordinates, at most min(n, d).
     tol : float in (0, 1)
         The largest residual ‖Sv − λv‖/λ_1, S = XᵀX, of block Lanczos, which solves for more than 4096 columns of more
-        than 4096 rows, and for few components of more than 1024 columns of sparse rows; others are solved densely.
+        than 4096 rows, and for few components of more than 1024 columns where it takes less; others are solved densely.
     max_passes : int ≥ 3
         The passes of block Lanczos before it gives up (with a warning).
     random_state : int, generator or None
@@ -354,7 +354,7 @@ class TruncatedSVD(PrincipalEstimator, registered="truncated_svd"):
     Cost: one pass for ``fit``, one for coordinates. A block of rows (32 MiB) and d² numbers a worker, accumulated in
     float64. Up to 4096 rows that are fewer than their columns, of which there are more than 1024, are solved by the
     products of all pairs of rows, in n/512 passes and one for the directions, as in :class:`PCA`. Beyond 4096 columns
-    of more rows, and for few components of more than 1024 columns of sparse rows, ``fit`` takes some twenty passes
+    of more rows, and for few components of more than 1024 columns where it takes less, ``fit`` takes some twenty passes
     (block Lanczos on XᵀX, which is never formed), several times as many where the spectrum is flat, and the
     coordinating process holds 12 d m numbers, and up to 48 d m as far as 64 MiB allow.
     ``fit`` reads rows of a few blocks once more (four blocks, or a twentieth of all) and compares
