@@ -334,18 +334,17 @@ def _with_aligned(
     inside = source_of_names.names if given and source_of_names is not None else {}
     places: dict[str, AnyPath] = {}
     vectors: dict[str, Reader] = {}
+    own = copying.aligned_of(found.path).get(IDS) if found.reader is None else None
     for name, text in sorted(given.items(), key=lambda pair: pair[0] != IDS):
-        ids, known = vectors.get(IDS), given.get(IDS, "")
         if text in inside:
             vectors[name] = copying.named_vector(reader, source, text, name)
             places[name] = copying.aligned_path(found.path, name)
-        elif (column := column_of_table(text, folder, name, *_to_find(ids, known))) is not None:
+        elif (column := column_of_table(text, folder, name, *_ids_named(vectors, places, given, own))) is not None:
             copying.require_length(column, found.shape[0], text, name)
             vectors[name], places[name] = column, copying.aligned_path(copy, name)
         else:
             places[name] = _placed(text, folder)
             copying.named_vector(reader, source, str(places[name]), name)
-    own = copying.aligned_of(found.path).get(IDS) if found.reader is None else None
     if own is not None and IDS not in places:
         copying.require_length(copying.vector_source(own), found.shape[0], own, f"{found.path}: ids")
         places[IDS] = own
@@ -355,13 +354,17 @@ def _with_aligned(
     return replace(found, aligned=places, vectors=vectors, named=called)
 
 
-def _to_find(ids: Reader | None, known: str) -> tuple[Reader | None, str]:
-    """Return the ids by which rows are found in a table beside them, and what its column that has them is called.
-
-    Ids that are a column of a table are called as it is. Those of a file have no name: they are in the order of the
-    rows, as the table is then.
-    """
-    return (ids, ids.name) if isinstance(ids, TableColumn) else (ids, known if ids is not None else "")
+def _ids_named(
+    vectors: Mapping[str, Reader], places: Mapping[str, AnyPath], given: Mapping[str, str], own: AnyPath | None
+) -> tuple[Reader | None, str]:
+    """Return the ids of the rows, if they have any yet, and the name of their column; of those of a file nothing."""
+    ids = vectors.get(IDS)
+    if isinstance(ids, TableColumn):
+        return ids, ids.name
+    if ids is not None:
+        return ids, given[IDS]
+    place = places.get(IDS, own)
+    return (None, "") if place is None else (vector_source(place), "")
 
 
 def _takes_sparse(job: JobSpec) -> bool:

@@ -1,7 +1,7 @@
 """Vectors of a job that are columns of a table of their own, ``TABLE:NAME``, in the order of the rows.
 
-Where the rows have ids, the rows of the table are found by them, in its column that is called as the ids are; else row
-i of the table is row i.
+Where the rows have ids, the rows of the table are found by them: in its column that is called as the ids are, or, where
+these have no name, in the one that holds them. Else row i of the table is row i.
 """
 
 from __future__ import annotations
@@ -71,10 +71,14 @@ class TableColumn:
     def origin(self, stamp: str) -> dict[str, Any]:
         """What a copy of it is of: the table as it is, and by which ids of the rows its rows were found."""
         found: dict[str, Any] = {"copied": str(self.path), "stamp": stamp, "vector": self.what, "column": self.name}
-        return found | ({} if self.ids is None else {"by": self.called, "ids": copying.fingerprint_of(self.ids)})
+        return found | ({} if self.ids is None else {"by": self.called, "ids": self._ids_digest})
 
     def __str__(self) -> str:
         return f"{self.path}:{self.name}"
+
+    @cached_property
+    def _ids_digest(self) -> str:
+        return "" if self.ids is None else copying.fingerprint_of(self.ids)
 
     @cached_property
     def _table(self) -> Any:
@@ -103,10 +107,12 @@ def table_and_name(text: str, folder: AnyPath) -> tuple[AnyPath, str] | None:
 def column_of_table(text: str, folder: AnyPath, what: str, ids: Reader | None, called: str) -> TableColumn | None:
     """The vector that ``TABLE:NAME`` names; None for what is no such text.
 
-    ``ids`` of the rows, ``called`` so in their source. InputError where a table says nothing of rows that have ids.
+    ``ids`` of the rows, ``called`` so in their source, or nothing. InputError where a table has no such column.
     """
     if (found := table_and_name(text, folder)) is None:
         return None
+    if ids is not None and not called and not (called := _holding(found[0], ids)):
+        ids = None
     if ids is None:
         return TableColumn(*found, what)
     column = TableColumn(*found, what, ids, called)
@@ -116,3 +122,26 @@ def column_of_table(text: str, folder: AnyPath, what: str, ids: Reader | None, c
             "them. Name its column of ids so, or give the vector alone (Zarr, .npy), in the order of the rows"
         )
     return column
+
+
+LOOKED_AT = 100
+"""Ids without a name that are looked for in the columns of a table."""
+
+
+def _holding(path: AnyPath, ids: Reader) -> str:
+    """The column of a table that holds the first ids; empty where none does. InputError where several do."""
+    sought = {str(one) for piece in copying.rows_of_reader(ids, 0, min(LOOKED_AT, ids.shape[0])) for one in piece}
+    table, found = open_columns(path), []
+    for name in table.names:
+        try:
+            pieces = list(copying.rows_of_reader(table.vector(name), 0, table.shape[0]))
+        except InputError:  # (a column that cannot be read is not the one)
+            continue
+        if sought <= {str(one) for piece in pieces for one in piece.tolist()}:
+            found.append(name)
+    if len(found) > 1:
+        raise InputError(
+            f"{path}: the ids of the rows stand in several columns, {listed(found)}. Say which names them: ids = "
+            f'"{path}:NAME" in the order of the rows'
+        )
+    return found[0] if found else ""

@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from bigembed.errors import InputError, MissingPathError
 from bigembed.jobs.run import plan_job, run_job
+from bigembed.rows.formats import ingest
 from bigembed.runtime.blocks import Array
 from bigembed.stages import Run
 from bigembed.store.arrays import read_array
@@ -40,7 +41,9 @@ def folder(tmp_path: Path) -> Path:
     parquet.write_table(
         pa.table({name: pa.array(values) for name, values in other.items()}), tmp_path / "other.parquet"
     )
+    np.save(tmp_path / "ids.npy", np.array(named))
     write(tmp_path / "rows.csv", {"sample": named, **{f"v{column}": rows[:, column] for column in range(4)}})
+    ingest(tmp_path / "rows.csv", tmp_path / "ingested.zarr", aligned={"ids": "sample"})
     return tmp_path
 
 
@@ -62,6 +65,8 @@ def coordinates(folder: Path, source: str, name: str = "run.zarr") -> Array:
         'path = "rows.npy"\nids = "meta.csv:sample"\nlabels = "other.csv:group"',
         'path = "rows.npy"\nids = "meta.csv:sample"\nlabels = "other.parquet:group"',
         'path = "rows.csv"\nids = "sample"\nlabels = "other.parquet:number"',
+        'path = "rows.npy"\nids = "ids.npy"\nlabels = "other.csv:group"',
+        'path = "ingested.zarr"\nlabels = "other.csv:group"',
     ],
 )
 def test_labels_are_those_of_the_rows_whatever_the_order_of_the_table(folder: Path, source: str) -> None:
