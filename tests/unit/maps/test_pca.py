@@ -15,6 +15,7 @@ from sklearn.decomposition import PCA
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError, MapWarning, NotFittedError
+from bigembed.estimator.preprocessing import drawn_numbers
 from bigembed.maps.linear import gram, principal
 from bigembed.quality import FAITHFUL
 from bigembed.rows import RowSource
@@ -146,6 +147,31 @@ class TestFewRows:
             be.PCA().fit(rows_of(61, 150))
         with pytest.raises(InputError, match="'mle' needs at least as many rows as columns; there are 60 rows of 150"):
             be.PCA("mle").fit(rows_of(60, 150))
+
+
+def test_the_solver_is_the_one_that_takes_least():
+    """Few components of rows almost as many as columns are iterated on; there is no step at the most rows."""
+    for shape, n_components, solver in (
+        ((2_000, 52_793), 10, principal.dual),
+        ((3_000, 60_000), 2, principal.dual),
+        ((200, 4_000), 2, principal.dual),
+        ((4_000, 4_200), 10, principal.iterated),
+        ((4_096, 4_500), 3, principal.iterated),
+        ((4_097, 4_500), 3, principal.iterated),
+        ((4_000, 4_200), None, principal.dual),
+        ((1_440, 16_384), 0.9, principal.dual),
+        ((60, 1_024), 2, principal.direct),
+    ):
+        source = RowSource(shape, np.dtype("f4"))
+        assert principal.solver_of(source, be.PCA(n_components)._asked()) is solver, (shape, n_components)
+
+
+def test_rows_of_many_columns_are_judged_all_over_the_file():
+    """They come in small blocks, and rows of a file may lie in groups."""
+    for shape in ((4_000, 40_000), (8_000, 20_000), (20_000, 40_000)):
+        numbers = drawn_numbers(RowSource(shape, np.dtype("f4")))
+        counts = np.histogram(numbers, bins=4, range=(0, shape[0]))[0]
+        assert (counts > 0.1 * len(numbers)).all(), (shape, counts)
 
 
 class TestNoise:
