@@ -396,12 +396,11 @@ def run_judgement(context: Context, estimator: Any, source: RowSource, metric: A
         coordinates = arrays.read_rows(context.of("coordinates", "embedding"), numbers)
     rows = sample.rows.toarray() if is_sparse(sample.rows) else sample.rows
     kept = "" if source.sparse else context.path("")
-    drawn = _left(context, "drawn", rows), _left(context, "shown", coordinates)
+    drawn = _as_source(context, "drawn", rows), _as_source(context, "shown", coordinates)
     found = _figures(context, *drawn, metric, SAMPLES, kept)
     low = min(found[name]["value"] for name in DOUBTED) < FAITHFUL if "unmeasured" not in found else False
     if low and getattr(estimator, "principal", False):
-        left = left_out(rows, coordinates)
-        found |= {"left_out": left} if left else {}
+        found["left_out"] = left_out(rows, coordinates)
     return {"map": found | ({"of": source.shape[0]} if len(numbers) < source.shape[0] else {})}
 
 
@@ -429,7 +428,7 @@ def _figures(
         return {"unmeasured": str(error)}
 
 
-def _left(context: Context, name: str, rows: Array) -> RowSource:
+def _as_source(context: Context, name: str, rows: Array) -> RowSource:
     """Rows of this process as a source: as they are, or in a file for tasks that run elsewhere."""
     if executor_now().in_this_process:
         return RowSource(rows.shape, rows.dtype, array=rows)

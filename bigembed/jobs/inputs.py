@@ -19,7 +19,7 @@ from bigembed.estimator.frame import FrameReference
 from bigembed.jobs.job import GRAPH, JobSpec
 from bigembed.jobs.parameters import methods_of, single_jobs
 from bigembed.jobs.spec import needed_aligned, placed
-from bigembed.jobs.table_columns import TableColumn, column_of_table
+from bigembed.jobs.table_columns import Ids, TableColumn, column_of_table
 from bigembed.rows import RowSource, derived, graph_source, rows_at
 from bigembed.rows.formats import copy_aligned, copying, in_place, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.rows.formats.copying import vector_source
@@ -28,6 +28,7 @@ from bigembed.rows.reader import Choice, Reader, entries_of, features_of, named,
 from bigembed.rows.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
 from bigembed.store import AnyPath, at, files, is_url, locks, published, require_apart, retire, stored
 from bigembed.store.attributes import ABOUT, source_of
+from bigembed.store.files import digest_of
 
 # ---------------------------------------------------------------------------------------------------------- copied
 # What the rows of a run were copied from, and whether it was written since.
@@ -335,11 +336,21 @@ def _with_aligned(
     places: dict[str, AnyPath] = {}
     vectors: dict[str, Reader] = {}
     own = copying.aligned_of(found.path).get(IDS) if found.reader is None else None
+
+    def ids() -> Ids | None:
+        """What the rows are called, when their ids are known: these come first."""
+        vector, place = vectors.get(IDS), places.get(IDS, own)
+        if isinstance(vector, TableColumn):
+            return Ids(vector, vector.name, digest_of(vector.origin(stamp_of(vector.path))))
+        if vector is not None:
+            return Ids(vector, given[IDS], digest_of([stamp_of(at(str(source))), _jsonable(found.about)]))
+        return None if place is None else Ids(vector_source(place), "", vector_source(place).fingerprint())
+
     for name, text in sorted(given.items(), key=lambda pair: pair[0] != IDS):
         if text in inside:
             vectors[name] = copying.named_vector(reader, source, text, name)
             places[name] = copying.aligned_path(found.path, name)
-        elif (column := column_of_table(text, folder, name, *_ids_named(vectors, places, given, own))) is not None:
+        elif (column := column_of_table(text, folder, name, ids())) is not None:
             copying.require_length(column, found.shape[0], text, name)
             vectors[name], places[name] = column, copying.aligned_path(copy, name)
         else:
@@ -352,19 +363,6 @@ def _with_aligned(
         found = replace(found, rows=unwritten(reader, found.path, found.choice), reader=reader, doubted=False)
     called = {name: given[name] if name in vectors else str(places[name]) for name in aligned}
     return replace(found, aligned=places, vectors=vectors, named=called)
-
-
-def _ids_named(
-    vectors: Mapping[str, Reader], places: Mapping[str, AnyPath], given: Mapping[str, str], own: AnyPath | None
-) -> tuple[Reader | None, str]:
-    """Return the ids of the rows, if they have any yet, and the name of their column; of those of a file nothing."""
-    ids = vectors.get(IDS)
-    if isinstance(ids, TableColumn):
-        return ids, ids.name
-    if ids is not None:
-        return ids, given[IDS]
-    place = places.get(IDS, own)
-    return (None, "") if place is None else (vector_source(place), "")
 
 
 def _takes_sparse(job: JobSpec) -> bool:

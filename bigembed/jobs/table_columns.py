@@ -7,7 +7,7 @@ these have no name, in the one that holds them. Else row i of the table is row i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,9 +17,20 @@ from bigembed.errors import InputError
 from bigembed.rows import RowSource
 from bigembed.rows.formats import copying
 from bigembed.rows.formats.folders import is_table, open_columns
-from bigembed.rows.reader import Reader, described, listed
+from bigembed.rows.reader import Reader, described, is_text, listed
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, at, is_url
+
+
+@dataclass(frozen=True)
+class Ids:
+    """What rows are called."""
+
+    vector: Reader
+    called: str
+    """The name of their column; empty where they have none."""
+    stamp: str
+    """What changes when they do."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +41,8 @@ class TableColumn:
     name: str
     what: str
     """What the vector is to the rows: ``labels``, ``weights``, …"""
-    ids: Reader | None = None
+    ids: Ids | None = None
     """The ids of the rows; None where the order is that of the table."""
-    called: str = ""
-    """The column of the table that has such ids."""
     grain = 1
 
     @cached_property
@@ -42,21 +51,21 @@ class TableColumn:
         found = self._column(self.name)
         if self.ids is None:
             return found
-        known = self._column(self.called)
+        known = self._column(self.ids.called)
         names = RowSource(known.shape, known.dtype, array=known)
         copying.check_ids(names)
-        place, absent = copying.positions(names, self.ids)
+        place, absent = copying.positions(names, self.ids.vector)
         if absent:
             raise InputError(
                 f"{self.what} {self}: {len(absent):,} of {len(place):,} rows have no row in {self.path}, whose column "
-                f"{self.called!r} was looked at: {listed(map(repr, absent))}"
+                f"{self.ids.called!r} was looked at: {listed(map(repr, absent))}"
             )
         return found[place]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """(n,)."""
-        return (self._table.shape[0] if self.ids is None else self.ids.shape[0],)
+        return (self._table.shape[0] if self.ids is None else self.ids.vector.shape[0],)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -71,14 +80,10 @@ class TableColumn:
     def origin(self, stamp: str) -> dict[str, Any]:
         """What a copy of it is of: the table as it is, and by which ids of the rows its rows were found."""
         found: dict[str, Any] = {"copied": str(self.path), "stamp": stamp, "vector": self.what, "column": self.name}
-        return found | ({} if self.ids is None else {"by": self.called, "ids": self._ids_digest})
+        return found | ({} if self.ids is None else {"by": self.ids.called, "ids": self.ids.stamp})
 
     def __str__(self) -> str:
         return f"{self.path}:{self.name}"
-
-    @cached_property
-    def _ids_digest(self) -> str:
-        return "" if self.ids is None else copying.fingerprint_of(self.ids)
 
     @cached_property
     def _table(self) -> Any:
@@ -104,22 +109,21 @@ def table_and_name(text: str, folder: AnyPath) -> tuple[AnyPath, str] | None:
     return (place, name) if place.exists() and is_table(place) else None
 
 
-def column_of_table(text: str, folder: AnyPath, what: str, ids: Reader | None, called: str) -> TableColumn | None:
+def column_of_table(text: str, folder: AnyPath, what: str, ids: Ids | None) -> TableColumn | None:
     """The vector that ``TABLE:NAME`` names; None for what is no such text.
 
-    ``ids`` of the rows, ``called`` so in their source, or nothing. InputError where a table has no such column.
+    ``ids`` of the rows, if they have any. InputError where a table has no column that is called as they are.
     """
     if (found := table_and_name(text, folder)) is None:
         return None
-    if ids is not None and not called and not (called := _holding(found[0], ids)):
-        ids = None
-    if ids is None:
-        return TableColumn(*found, what)
-    column = TableColumn(*found, what, ids, called)
-    if called not in open_columns(found[0]).names:
+    if ids is not None and not ids.called:
+        called = _holding(found[0], ids.vector)
+        ids = replace(ids, called=called) if called else None
+    column = TableColumn(*found, what, ids)
+    if ids is not None and ids.called not in open_columns(found[0]).names:
         raise InputError(
-            f"{what} {column}: the rows have ids, {called!r}, and {found[0]} has no column {called!r} by which to find "
-            "them. Name its column of ids so, or give the vector alone (Zarr, .npy), in the order of the rows"
+            f"{what} {column}: the rows have ids, {ids.called!r}, and {found[0]} has no column {ids.called!r} by which "
+            "to find them. Name its column of ids so, or give the vector alone (Zarr, .npy), in the order of the rows"
         )
     return column
 
@@ -129,7 +133,10 @@ LOOKED_AT = 100
 
 
 def _holding(path: AnyPath, ids: Reader) -> str:
-    """The column of a table that holds the first ids; empty where none does. InputError where several do."""
+    """The column of a table that holds half of the first ids or more, of text or of numbers that are all different.
+
+    Empty where none does; InputError where several do.
+    """
     sought = {str(one) for piece in copying.rows_of_reader(ids, 0, min(LOOKED_AT, ids.shape[0])) for one in piece}
     table, found = open_columns(path), []
     for name in table.names:
@@ -137,7 +144,9 @@ def _holding(path: AnyPath, ids: Reader) -> str:
             pieces = list(copying.rows_of_reader(table.vector(name), 0, table.shape[0]))
         except InputError:  # (a column that cannot be read is not the one)
             continue
-        if sought <= {str(one) for piece in pieces for one in piece.tolist()}:
+        values = {str(one) for piece in pieces for one in piece.tolist()}
+        names_rows = is_text(pieces[0].dtype) or len(values) == table.shape[0]
+        if names_rows and 2 * len(sought & values) >= len(sought):
             found.append(name)
     if len(found) > 1:
         raise InputError(

@@ -22,7 +22,7 @@ from bigembed.neighbors.views import VIEWS
 from bigembed.rows import RowSource
 from bigembed.rows.passes import Parts, reduce_rows
 from bigembed.runtime import trim_heap
-from bigembed.runtime.blocks import Array, bounds
+from bigembed.runtime.blocks import MIN_GRAPH_ROWS, Array, bounds
 from bigembed.runtime.executors import run_on_idle_threads
 from bigembed.stages import ArraySpec, Context, Cost, Immaterial, Run, Stage, buffer, largest
 from bigembed.stages.cost import nbytes
@@ -144,8 +144,6 @@ REPORT = 50
 """Iterations after which the objective is measured."""
 BLOCK_ENTRIES = 3 << 20
 """Entries of the lists of neighbors in a block of the graph, at most."""
-LEAST_ROWS = 2_048
-"""Rows of such a block, however long their lists are."""
 ROWS = 4_096
 """Rows that a thread moves at a time."""
 
@@ -156,7 +154,7 @@ def rows_of_block(neighbors: int) -> int:
     >>> rows_of_block(90), rows_of_block(15)
     (34952, 209715)
     """
-    return max(LEAST_ROWS, BLOCK_ENTRIES // neighbors)
+    return max(MIN_GRAPH_ROWS, BLOCK_ENTRIES // neighbors)
 
 
 class DescentParameters(Protocol):

@@ -181,10 +181,8 @@ def open_array(source: Any) -> da.Array:
         superseded.refuse_superseded(place.absolute())
         source = npy_rows(place) if place.suffix == ".npy" else open_zarr(place)
         if is_zarr(source):
-            far = isinstance(place, objects.ObjectPath)
-            source = StoredRows(
-                source.shape, source.dtype, str(place), source.shards or (None if far else source.chunks)
-            )
+            stored = source.shards or (None if isinstance(place, objects.ObjectPath) else source.chunks)
+            source = StoredRows(source.shape, source.dtype, str(place), stored)
         elif source.ndim and source.dtype != object:
             source = StoredRows(source.shape, source.dtype, str(place))
     lazy: da.Array

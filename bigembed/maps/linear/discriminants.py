@@ -11,6 +11,7 @@ from scipy.special import softmax
 
 from bigembed.errors import InputError
 from bigembed.maps.linear import class_scatter
+from bigembed.maps.linear.principal import GRAM_COLUMNS
 from bigembed.rows import RowBlock, RowSource
 from bigembed.rows.labels import Labels
 from bigembed.rows.passes import Parts, checked_shape, reduce_rows
@@ -234,14 +235,10 @@ def shares(priors: list[float] | None, counts: Array) -> tuple[Array, bool]:
     return given / given.sum(), True
 
 
-FORMED = 4096
-"""Columns up to which a scatter of all of them is no matter of memory."""
-
-
 def singular_text(rank: int, d: int, n: int, classes: int) -> str:
     """That the scatter within the classes has no inverse, and what that means."""
     said = f"the within-class scatter is singular: of rank {rank} in {d:,} columns. "
-    kept = "shrinkage='auto' keeps them" if d <= FORMED else "shrinkage='auto' keeps them, after principal components"
+    kept = "shrinkage='auto' keeps them" + ", after principal components" * (d > GRAM_COLUMNS)
     if n - classes < d:
         return (
             f"{said}{n:,} rows are too few for more, and some direction separates them by any labels: judge classes by "

@@ -98,9 +98,8 @@ BASIS_BYTES = 64 << 20
 """What these may take, beyond the least."""
 EXPECTED_PASSES = 20
 """Of variances that decay."""
-TWICE = 2
-"""Times as many passes that are expected of rows fewer than their columns: most of these differ by noise, whose
-variances are all alike."""
+NOISY_PASSES = 40
+"""Of rows fewer than their columns: most of these differ by noise, whose variances are all alike."""
 FLAT = 4 * float(np.finfo(float).eps)
 """Variance over d times the largest below which a direction has none: what rounding leaves."""
 
@@ -147,14 +146,14 @@ def solver_of(source: RowSource, asked: PrincipalOptions) -> Solver:
     n, d = source.shape
     if d <= min(LEAST_ITERATED, GRAM_COLUMNS):
         return direct
-    numbers, passes = gram.numbers_of_row(source), SLOWER * EXPECTED_PASSES * 4.0 * n
-    iterations = passes * numbers * _block(d, asked.width) if asked.width else np.inf
+    numbers = gram.numbers_of_row(source)
+    a_pass = SLOWER * 4.0 * n * numbers * _block(d, asked.width) if asked.width else np.inf
     if n < d and n <= gram.MOST_ROWS and asked.n_components != "mle":
-        return iterated if TWICE * iterations < n**2 * numbers + 10.0 * n**3 else dual
+        return iterated if NOISY_PASSES * a_pass < n**2 * numbers + 10.0 * n**3 else dual
     if d > GRAM_COLUMNS:
         refuse_whole(n, d, asked.n_components)
         return iterated
-    return iterated if iterations < n * d**2 + 10.0 * d**3 else direct
+    return iterated if EXPECTED_PASSES * a_pass < n * d**2 + 10.0 * d**3 else direct
 
 
 def refuse_whole(n: int, d: int, asked: Any) -> None:

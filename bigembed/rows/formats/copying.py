@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -297,14 +296,6 @@ def vector_source(path: store.AnyPath) -> RowSource:
         array = read_idx(path)
         return RowSource(array.shape, native(array.dtype), array=array.astype(native(array.dtype)))
     return rows_at(path.absolute())
-
-
-def fingerprint_of(vector: Reader) -> str:
-    """What tells a vector from any other: of the numbers and texts of it."""
-    digest = sha256(repr(tuple(vector.shape)).encode())
-    for piece in rows_of_reader(vector, 0, vector.shape[0]):
-        digest.update("\0".join(map(str, piece.tolist())).encode())
-    return digest.hexdigest()
 
 
 def write_vector(values: Array, dest: store.AnyPath, label: str, attributes: Mapping[str, Any]) -> None:

@@ -100,6 +100,8 @@ def test_a_table_that_has_changed_is_read_again(folder: Path) -> None:
         ('path = "rows.npy"\nlabels = "absent.csv:group"', "absent.csv:group'?: no such path"),
         ('path = "rows.csv"\nids = "sample"\nlabels = "few.csv:group"', "1 of 90 rows have no row in .*few.csv.*'s7'"),
         ('path = "rows.csv"\nids = "sample"\nlabels = "twice.csv:group"', r"ids: 1 of them name several rows: 's3'"),
+        ('path = "rows.npy"\nids = "ids.npy"\nlabels = "few.csv:group"', "1 of 90 rows have no row in .*few.csv.*'s7'"),
+        ('path = "rows.npy"\nids = "ids.npy"\nlabels = "both.csv:group"', "stand in several columns, name, sample"),
         ('path = "rows.csv"\nids = "sample"\nlabels = "renamed.csv:group"', "has no column 'sample' by which to find"),
     ],
 )
@@ -108,6 +110,8 @@ def test_what_cannot_be_found_is_said(folder: Path, source: str, message: str) -
     (folder / "few.csv").write_text("\n".join(line for line in lines if not line.startswith("s7,")) + "\n")
     (folder / "twice.csv").write_text("\n".join([*lines, "s3,g0,0"]) + "\n")
     (folder / "renamed.csv").write_text("\n".join(lines).replace("sample,", "name,"))
+    both = "\n".join(f"{line.split(',')[0]},{line}" for line in lines)
+    (folder / "both.csv").write_text(both.replace("sample", "name", 1))
     with pytest.raises((InputError, MissingPathError), match=message):
         plan_job(job_in(folder, METHOD, source))
     with pytest.raises((InputError, MissingPathError), match=message):
