@@ -399,7 +399,7 @@ class _Outside:
         """The shortest edge from these rows of group g to a row of another group."""
         candidates, centers = self.open_cells(g)
         gaps, _ = approximate_to(self.cells.centers[[cell]], centers)
-        near = candidates[np.argsort(gaps[0], kind="stable")[:_CELLS]]
+        near = candidates[_smallest(gaps[0], _CELLS)]
         best = (np.inf, 0, 0)
         for c in near:
             block, ids_there = int(self.cells.block_of(int(c))), self.cells.ids(int(c))
@@ -416,6 +416,14 @@ class _Outside:
             winner = np.lexsort((numbers[column], ids[row], exact))[0]
             best = min(best, (float(exact[winner]), int(ids[row[winner]]), int(numbers[column[winner]])))
         return best
+
+
+def _smallest(values: Array, count: int) -> Array:
+    """The places of the smallest values, ascending; among equal ones the first places."""
+    if len(values) <= count:
+        return np.argsort(values, kind="stable")
+    near = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])
+    return near[np.argsort(values[near], kind="stable")[:count]]
 
 
 def bridged_block(
