@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -25,8 +26,10 @@ from bigembed.runtime.executors import run_on_idle_threads
 
 TOGETHER = 64
 """Aggregates whose functions one thread makes at a time."""
-GUARDS = 9
+GUARDS = 7
 """Functions at least beyond those wanted in the iteration that makes them."""
+LOOKED_AT = 8
+"""Blocks of a large matrix that say how many functions its coarse space can have."""
 LANES = 8
 """Columns that a processor takes at a time."""
 
@@ -253,6 +256,7 @@ def build(operator: BlockOperator, size: int, functions: int, most: float = ENTR
 
     ``most``: entries of L_c at most.
     """
+    functions = min(functions, expected(operator, size, functions, most))
     found = operator.walk(
         aggregate_block,
         writes=[*NAMES, "coarse.pairs", "coarse.values", *CUT, "coarse.root"],
@@ -279,22 +283,53 @@ def build(operator: BlockOperator, size: int, functions: int, most: float = ENTR
     return [*counts, kept]
 
 
+def expected(operator: BlockOperator, size: int, functions: int, most: float) -> int:
+    """Functions that a large matrix can have by some of its blocks: a task that makes 8 where 2 can be kept takes twice
+    the time, and leaves 16 times the entries of L_c."""
+    count = len(operator.space.rows)
+    if count < 4 * LOOKED_AT:
+        return functions
+    chosen = tuple(np.linspace(0, count - 1, LOOKED_AT).astype(int).tolist())
+    found = operator.space.sweep(
+        pairs_block, reads=[operator.scale], halos=[operator.scale], arguments=(operator.entries, chosen, size)
+    )
+    rows, pairs = np.sum([found[b] for b in chosen], axis=0)
+    return affordable(pairs * sum(operator.space.rows) / rows, functions, most)
+
+
+def pairs_block(
+    block: int, scale: Array, halo: Array, entries: Any, chosen: Sequence[int], size: int
+) -> tuple[tuple[()], tuple[int, int]]:
+    """Of a chosen block its rows, and the pairs of aggregates that touch."""
+    if block not in chosen:
+        return (), (0, 0)
+    matrix = entries(block, scale, halo)[0]
+    _, _, pairs = _touching(Rows.of(matrix), matrix.shape[1], scale[:, 0] != 0, size)
+    return (), (len(scale), sum(pairs))
+
+
+def _touching(rows: Rows, columns: int, active: Array, size: int) -> tuple[Groups, Array, tuple[int, int]]:
+    """Aggregates of a block, how many others of it each of them touches, and the pairs inside and across borders."""
+    groups = Groups.of(aggregates(rows, active, size))
+    found, across = level_kernels().touching(groups.starts, groups.order, groups.label, *rows.parts, columns)
+    return groups, found, (int(found.sum()), across // 4)
+
+
 def aggregate_block(
     block: int, rows: Any, scale: Array, size: int, functions: int, most: float
 ) -> tuple[tuple[Array, ...], tuple[int, int, int, int]]:
     """Aggregates, functions, diagonal of A, own Galerkin blocks, crossing edges; counts for the plan."""
     matrix, source, _ = rows
     entries, active = Rows.of(matrix), scale[:, 0] != 0
-    groups = Groups.of(aggregates(entries, active, size))
-    found, across = level_kernels().touching(groups.starts, groups.order, groups.label, *entries.parts, matrix.shape[1])
-    functions = affordable(int(found.sum()), functions, most)
+    groups, found, (inside, across) = _touching(entries, matrix.shape[1], active, size)
+    functions = affordable(inside, functions, most)
     basis = local_basis(entries, groups, scale[:, 0], functions)
     columns, values = _inner(entries, groups, basis, offsets(found))
     pairs = np.stack([np.repeat(np.arange(groups.count), found), columns], axis=1)
     root = np.bincount(groups.label[active], weights=basis[active, 0] / scale[active, 0], minlength=groups.count)
     crossing = level_kernels().crossing(*entries.parts)
     written = (groups.label, basis, matrix.diagonal()[:, None], pairs, values, *crossing, source, root)
-    return written, (groups.count, len(pairs), across // 4, functions)
+    return written, (groups.count, len(pairs), across, functions)
 
 
 def _inner(entries: Rows, groups: Groups, basis: Array, place: Array) -> tuple[Array, Array]:

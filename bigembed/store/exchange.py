@@ -145,7 +145,7 @@ def view_piece(mapped: Any, entry: Entry, path: str, key: str, proven: bool) -> 
 # file. What is worth keeping goes to Zarr; the exchange of a finished stage is deleted.
 
 _GONE = FileNotFoundError, IsADirectoryError, NotADirectoryError
-FORMAT = 13
+FORMAT = 14
 """Version of all that a killed stage leaves to go on from: files of pieces and parcels, states of solvers and descents.
 What was left under another version is not read. Raise it whenever the form or the meaning of any of these changes."""
 DELETED_TOGETHER = 64 << 20

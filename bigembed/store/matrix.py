@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from threading import Lock
@@ -169,19 +169,32 @@ class StoredMatrix:
     rows: tuple[int, ...]
     version: str
     """Digest of what is stored: a worker keeps the last blocks that it opened under it."""
+    chosen: tuple[int, ...] | None = None
+    """The blocks that are there, ascending, where the others and the entries that lead to them are left out."""
+
+    def part(self, chosen: Sequence[int]) -> StoredMatrix:
+        """Return some of the blocks, ascending, as a matrix of its own, without the entries that lead to the others."""
+        if len(chosen) == len(self.rows):
+            return self
+        return replace(self, rows=tuple(self.rows[b] for b in chosen), chosen=tuple(chosen))
+
+    def number(self, b: int) -> int:
+        """Return the number under which a block is stored."""
+        return b if self.chosen is None else self.chosen[b]
 
     def block(self, b: int) -> CSRBlock:
         """Return one block of rows."""
-        return _block(self.structure, self.values, b, self.version)
+        return _block(self.structure, self.values, self.number(b), self.version, self.chosen)
 
     def outbox(self, b: int) -> list[tuple[int, Array]]:
         """Return, for each block that needs rows of this one, its number and those rows."""
-        return _outbox(self.structure, b, self.version)
+        return _outbox(self.structure, self.number(b), self.version, self.chosen)
 
     def expect(self, b: int) -> None:
         """Let the system read the columns and values of a block ahead, while something else is computed."""
         for array in (f"{self.structure}/indices", self.values):
-            read_ahead(f"{array}/{b}/c/0")
+            if 0 <= b < len(self.rows):
+                read_ahead(f"{array}/{self.number(b)}/c/0")
 
 
 @dataclass(frozen=True)
@@ -272,14 +285,34 @@ def write_values(path: str, b: int, data: Array) -> None:
     write_array(f"{path}/{b}", data)
 
 
-def _block(structure: str, values: str, b: int, version: str) -> CSRBlock:
-    key = (structure, values, b, version)
+def _block(structure: str, values: str, b: int, version: str, chosen: tuple[int, ...] | None) -> CSRBlock:
+    key = (structure, values, b, version, chosen)
     if (block := _kept.get(key)) is None:
         parts = {name: read_array(f"{structure}/{name}/{b}") for name in _STRUCTURE}
         parts["indices"] = parts["indices"].astype(np.int32, copy=False)
         block = CSRBlock(data=read_array(f"{values}/{b}"), **parts)
+        block = block if chosen is None else _among(block, np.array(chosen))
         _kept.put(key, block)
     return block
+
+
+def _among(block: CSRBlock, chosen: Array) -> CSRBlock:
+    """Return a block with the numbers that its sources have among the chosen ones, and without what leads to others."""
+    there = np.isin(block.halo_sources, chosen)
+    numbers = np.searchsorted(chosen, block.halo_sources[there]).astype(np.int32)
+    if there.all():
+        return replace(block, halo_sources=numbers)
+    sizes, own = np.diff(block.halo_offsets), len(block.indptr) - 1
+    column = np.concatenate([np.ones(own, bool), np.repeat(there, sizes)])
+    place, entry = np.cumsum(column) - 1, column[block.indices]
+    return CSRBlock(
+        indptr=np.concatenate([[0], np.cumsum(entry)])[block.indptr],
+        indices=place[block.indices[entry]].astype(np.int32),
+        data=block.data[entry],
+        halo_sources=numbers,
+        halo_offsets=offsets(sizes[there]),
+        halo_rows=block.halo_rows[column[own:]],
+    )
 
 
 class _Kept:
@@ -313,5 +346,9 @@ _kept = _Kept()
 
 
 @lru_cache(maxsize=16)
-def _outbox(structure: str, b: int, version: str) -> list[tuple[int, Array]]:
-    return _cut(*(read_array(f"{structure}/{name}/{b}") for name in _OUTBOX))
+def _outbox(structure: str, b: int, version: str, chosen: tuple[int, ...] | None) -> list[tuple[int, Array]]:
+    whole = _cut(*(read_array(f"{structure}/{name}/{b}") for name in _OUTBOX))
+    if chosen is None:
+        return whole
+    numbers = {stored: number for number, stored in enumerate(chosen)}
+    return [(numbers[destination], rows) for destination, rows in whole if destination in numbers]

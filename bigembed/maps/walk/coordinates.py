@@ -5,6 +5,7 @@ coordinates.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -76,6 +77,7 @@ def assemble(
         "starts": offsets(weights.rows),
         "columns": columns,
         "files": files,
+        "blocks": {c: s["blocks"] for c, s in solved.items() if s.get("blocks") is not None},
         "width": width,
         "sums": sums,
         "together": together,
@@ -105,7 +107,10 @@ def assemble(
     write_array(context.path("eigenvalues"), np.asarray(eigenvalues, np.float64))
     write_array(context.path("residuals"), np.asarray(residuals, np.float64))
     return {
-        "solved": {str(c): {k: v for k, v in s.items() if k not in ("vectors", "averaged")} for c, s in solved.items()},
+        "solved": {
+            str(c): {k: v for k, v in s.items() if k not in ("vectors", "averaged", "blocks")}
+            for c, s in solved.items()
+        },
         "averaged": by_landmarks,
         "columns": [[column.component, column.index] for column in columns],
         "converged": all(s["converged"] for s in solved.values()),
@@ -129,6 +134,7 @@ def right_block(
     starts: Array,
     columns: list[Column],
     files: dict[int, str],
+    blocks: dict[int, Sequence[int]],
     width: int,
     sums: Array,
     together: bool,
@@ -139,6 +145,7 @@ def right_block(
     """R = Π^{-1/2} V of one block, unsigned; the largest |entry| of each column (and component) and its sign.
 
     ``factors`` multiply the vectors of a component: over λ they are what the walk averages to the eigenvectors.
+    ``blocks``: those in which the vectors of a component lie, where it is not all.
     """
     label, d = read_array(f"{labels}/{b}"), read_array(f"{degree}/{b}")
     ids = np.arange(starts[b], starts[b + 1])
@@ -148,7 +155,8 @@ def right_block(
     for c in np.unique(label[label < len(sums)]):
         rows = np.flatnonzero(label == c)
         if int(c) in files:
-            vectors = _vectors(int(c), files[int(c)], b, ids[rows], rows, root, exchange)
+            place = int(np.searchsorted(blocks[int(c)], b)) if int(c) in blocks else b
+            vectors = _vectors(int(c), files[int(c)], place, ids[rows], rows, root, exchange)
             vectors = vectors * factors.get(int(c), np.ones(vectors.shape[1]))
             scale = np.sqrt((sums[c] if total is None else total) / d[rows])[:, None]
             chosen = (
@@ -178,7 +186,7 @@ def right_block(
 
 
 def _vectors(c: int, name: str, b: int, ids: Array, rows: Array, root: str, exchange: Exchange) -> Array:
-    """Orthonormal eigenvectors of component c on the given rows of block b."""
+    """Orthonormal eigenvectors of component c on the given rows of a block, which lie as its block b."""
     if name:
         found = Exchange(f"{root}/component{c}").get(name, b, "own")
         assert found is not None

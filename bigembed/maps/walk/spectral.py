@@ -301,22 +301,31 @@ def _normalized(weight: Any, root: Array) -> Any:
 
 
 def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: int, asked: Spectrum) -> dict[str, Any]:
-    """Two-level LOBPCG on the rows of one component, its vectors in memory or in files."""
-    stored = StoredSpace(weights, Exchange(f"{context.exchange.root}/component{c}"))
-    done_file = at(stored.exchange.root) / "done.json"
+    """Two-level LOBPCG on the rows of one component: its blocks of the matrix, with vectors in memory or in files."""
+    exchange = Exchange(f"{context.exchange.root}/component{c}")
+    done_file = at(exchange.root) / "done.json"
     if done_file.exists():
         return read_sealed(done_file)
-    edges, width = context.results("kernel")["edges"], lobpcg.block_width(asked.n_components)
-    need = nbytes(solve_memory(sum(weights.rows), edges, width))
-    result = None
+    degrees = map_blocks(
+        total_degree_block,
+        [(b,) for b in range(len(weights.rows))],
+        labels=context.of("components", "labels"),
+        degree=context.of("kernel", "degree"),
+        c=c,
+    )
+    part = weights.part([b for b, degree in enumerate(degrees) if degree > 0])
+    n, edges = sum(part.rows), context.results("kernel")["edges"]
+    width = lobpcg.block_width(asked.n_components)
+    need = nbytes(solve_memory(n, edges * n // sum(weights.rows), width))
+    stored, total, result = StoredSpace(part, exchange), float(np.sum(degrees)), None
     for again in range(LOSSES):
         if result is None:
             with claim_memory(need, by_workers=again < LOSSES - 1) as room:
                 context.note(f"component {c} of the graph: matrix and vectors {room.where}")
-                result = _solved(context, weights, room, stored, c, wanted, asked)
+                result = _solved(context, part, room, stored, c, total, wanted, asked)
     assert result is not None  # (what is in files cannot be lost)
     trim_heap()
-    summary = summary_of(result) | {"vectors": result.vectors}
+    summary = summary_of(result) | {"vectors": result.vectors, "blocks": part.chosen}
     write_json(done_file, sealed(summary))
     return summary
 
@@ -331,8 +340,9 @@ def _solved(context: Context, weights: StoredMatrix, room: Room, *rest: Any) -> 
 
 
 def _solve(
-    context: Context, weights: StoredMatrix, room: Room, stored: StoredSpace, c: int, wanted: int, asked: Spectrum
-) -> EigenResult:
+    context: Context, weights: StoredMatrix, room: Room, stored: StoredSpace, c: int, total: float, wanted: int,
+    asked: Spectrum,
+) -> EigenResult:  # fmt: skip
     """From the start or the last checkpoint to vectors in ``stored``.
 
     The state is on disk after every step, or from time to time where its vectors are in memory; of a step in files a
@@ -365,19 +375,16 @@ def _solve(
                 remove(steps)
             with nullcontext() if room.in_memory else step("start"):
                 once(stored.exchange.clear)
-                state = _first_state(context, operator, c, wanted, asked)
+                given = context.of("components", "labels"), context.of("kernel", "degree"), c, total
+                operator.space.sweep(
+                    scale_block, writes=["scale", "trivial"], posts=["scale"], arguments=(*given, weights.chosen)
+                )
+                state = lobpcg.init(
+                    operator, wanted, tol=asked.tol, seed=asked.seed, max_passes=asked.max_passes, deflate="trivial"
+                )
         result = lobpcg.solve(operator, state, publish, nullcontext if room.in_memory else step)
         checkpoints.save([result.vectors])
     return result
-
-
-def _first_state(context: Context, operator: SparseOperator, c: int, wanted: int, asked: Spectrum) -> lobpcg.State:
-    space = operator.space
-    labels, degree = context.of("components", "labels"), context.of("kernel", "degree")
-    totals = space.sweep(total_degree_block, arguments=(labels, degree, c))
-    given = labels, degree, c, float(np.sum(totals))
-    space.sweep(scale_block, writes=["scale", "trivial"], posts=["scale"], arguments=given)
-    return lobpcg.init(operator, wanted, tol=asked.tol, seed=asked.seed, max_passes=asked.max_passes, deflate="trivial")
 
 
 def solve_memory(n: int, edges: int, width: int) -> Arrays:
@@ -390,13 +397,16 @@ def solve_memory(n: int, edges: int, width: int) -> Arrays:
     ]
 
 
-def total_degree_block(b: int, labels: str, degree: str, c: int) -> tuple[tuple[()], float]:
+def total_degree_block(b: int, *, labels: str, degree: str, c: int) -> float:
     """Sum of the degrees of the rows of component c."""
-    return (), float(read_array(f"{degree}/{b}")[read_array(f"{labels}/{b}") == c].sum())
+    return float(read_array(f"{degree}/{b}")[read_array(f"{labels}/{b}") == c].sum())
 
 
-def scale_block(b: int, labels: str, degree: str, c: int, total: float) -> tuple[tuple[Array, Array], None]:
-    """s = 1/√d and the trivial vector √(d/Σd) on the rows of component c, zero elsewhere."""
+def scale_block(
+    b: int, labels: str, degree: str, c: int, total: float, chosen: tuple[int, ...] | None
+) -> tuple[tuple[Array, Array], None]:
+    """s = 1/√d and the trivial vector √(d/Σd) on the rows of component c, zero elsewhere; ``chosen``: the blocks."""
+    b = b if chosen is None else chosen[b]
     d, member = read_array(f"{degree}/{b}"), read_array(f"{labels}/{b}") == c
     inside = member & (d > 0)
     scale = np.where(inside, 1 / np.sqrt(np.where(inside, d, 1)), 0.0)
