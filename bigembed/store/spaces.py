@@ -14,6 +14,7 @@ from bigembed.runtime.blocks import Array, map_blocks, pinned
 from bigembed.store import is_url
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import BlockMatrix, CSRBlock, MappedMatrix, MemoryMatrix, StoredMatrix, decoded, take_halo
+from bigembed.store.mixed_space import MixedSpace, SpillFile
 from bigembed.store.vector_space import MemorySpace, Sweep, VectorSpace, copy_vectors
 from bigembed.store.worker_space import WorkerSpace
 
@@ -139,6 +140,8 @@ def _halo(exchange: Exchange, matrix: BlockMatrix, name: str, block: int) -> Arr
 
 SHARE = 4
 """Where nothing was planned, vectors may take 1 / SHARE of the memory that is free now, or of a worker's limit."""
+PARTS = 8
+"""Less than 1 / PARTS of the vectors in memory saves too little to leave the rest to this process alone."""
 UNEVEN = 1.25
 """How much more than the mean a worker may hold."""
 FREE = 2 / 3
@@ -161,16 +164,18 @@ class Room:
     """Whether in the memory of this process."""
     workers: client_executor.ClientExecutor | None = None
     """Whose workers may hold them."""
+    part: int | None = None
+    """Bytes of them that may be in the memory of this process, where not all may: the rest is in files of its own."""
 
     @property
     def in_memory(self) -> bool:
-        """Whether they are in memory, here or in the workers: not in files."""
+        """Whether they are in memory, here or in the workers, at least in part: other processes do not see them."""
         return self.here or self.workers is not None
 
     def open(self, matrix: StoredMatrix, exchange: Exchange) -> tuple[BlockMatrix, MemoryOfRows | StoredSpace]:
         """Return a stored matrix and a space of vectors over its rows, both in this process, in the workers, or in
         files (``exchange``; beside it lies what workers leave for each other)."""
-        if self.here:
+        if self.here and self.part is None:
             loaded = load_matrix(matrix)
             return loaded, MemorySpace(loaded)
         if self.workers is not None:
@@ -179,7 +184,9 @@ class Room:
             return held.matrix, held
         far = is_url(matrix.structure) and not is_url(exchange.root)
         mapped = MappedMatrix(matrix, exchange) if far else matrix
-        return mapped, StoredSpace(mapped, exchange)
+        if self.part is None:
+            return mapped, StoredSpace(mapped, exchange)
+        return mapped, MixedSpace(mapped, spill=SpillFile(f"{exchange.root}-spill"), room=self.part)
 
 
 IN_FILES = Room("in files")
@@ -187,28 +194,32 @@ IN_FILES = Room("in files")
 
 
 @contextmanager
-def claim_memory(need: int, by_workers: bool = False) -> Iterator[Room]:
+def claim_memory(need: int, by_workers: bool = False, vectors: int = 0) -> Iterator[Room]:
     """Say whether vectors of ``need`` bytes may be in memory, and where. If in this process, tasks in this context run
     here.
 
     They may be in this process if all tasks run in it, or on its machine (in workers of a job, or of a Dask client of
     the user's), and the memory that was planned for them or is free suffices. Workers are then idle, since several
     processes would send each other the vectors through files. ``by_workers``: whether workers on other machines may
-    hold them together, each those of its blocks, if each of them has room for these.
+    hold them together, each those of its blocks, if each of them has room for these. ``vectors``: bytes of the vectors
+    alone, without the matrix, where some of them may be in this process and the others in files; 0 where not.
     """
     with executors.chosen_executor() as executor:
         limit, alone = _limit(), executor.in_this_process
         if not alone and executor.pool is None:
             yield _of_workers(executor, need) if by_workers else Room("in files, since tasks run in other processes")
-        elif need > limit:
+        elif need > limit and not (vectors and limit >= vectors / PARTS):
             yield Room(f"in files, since they take {_gib(need)} and may take {_gib(limit)} of this process")
-        elif alone:
-            yield Room(f"in memory, {_gib(need)}", here=True)
         else:
-            executor.free_memory()
-            with using(executor=executor.pool):
-                where = f"in the memory of this process, {_gib(need)}"
-                yield Room(f"{where}, which works on them while the workers idle", here=True)
+            part = None if need <= limit else limit
+            where = _gib(need) if part is None else f"{_gib(part)} of {_gib(need)}, and the rest in files"
+            if alone:
+                yield Room(f"in memory, {where}", here=True, part=part)
+            else:
+                executor.free_memory()
+                with using(executor=executor.pool):
+                    where = f"in the memory of this process, {where}"
+                    yield Room(f"{where}; it works on them while the workers idle", here=True, part=part)
 
 
 def _of_workers(executor: Executor, need: int) -> Room:

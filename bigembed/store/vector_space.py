@@ -112,6 +112,10 @@ class VectorSpace(ABC):
         return self.walk(Sweep(function, *names, tuple(arguments), descending))
 
 
+Written = dict[tuple[str, int], Array]
+"""Arrays by the name of their vector and their block."""
+
+
 @dataclass
 class MemorySpace(VectorSpace):
     """Block vectors held in this process, over the rows of a matrix (or over given blocks, without halos).
@@ -168,24 +172,27 @@ class MemorySpace(VectorSpace):
                 done = [call() for call in calls]
         self.posted = (self.posted - set(sweep.writes) - set(sweep.spends)) | set(sweep.posts)
         results: list[Any] = [None] * len(order)
-        for block, (arrays, results[block]) in zip(order, done, strict=True):
-            self._keep({(name, block): array for name, array in zip(sweep.writes, arrays, strict=True)})
+        for block, (written, result) in zip(order, done, strict=True):
+            results[block] = result
+            self._keep(written)
         return results
 
     def copy_to(self, stored: VectorSpace, names: Sequence[str]) -> None:
         """Write vectors into a space in files over the same rows."""
         copy_vectors(self, stored, names, posts=[name for name in names if name in self.posted])
 
-    def _task(self, block: int, sweep: Sweep) -> tuple[tuple[Array, ...], Any]:
+    def _task(self, block: int, sweep: Sweep) -> tuple[Written, Any]:
         own = [self.read(name, block) for name in sweep.reads]
         far = [self._halo(name, block) for name in sweep.halos]
         for name in sweep.spends:
-            spent = self.arrays.pop((name, block))
-            spent.setflags(write=spent.flags.owndata)
+            spent = self.arrays.pop((name, block), None)
+            if spent is not None:
+                spent.setflags(write=spent.flags.owndata)
         arrays, result = sweep.function(block, *own, *far, *sweep.arguments)
-        return tuple(align_arrays(array) for array in arrays), align_arrays(result)
+        written = {(name, block): align_arrays(array) for name, array in zip(sweep.writes, arrays, strict=True)}
+        return written, align_arrays(result)
 
-    def _keep(self, written: dict[tuple[str, int], Array]) -> None:
+    def _keep(self, written: Written) -> None:
         for array in written.values():
             array.setflags(write=False)
         self.arrays |= written

@@ -320,7 +320,7 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     stored, total, result = StoredSpace(part, exchange), float(np.sum(degrees)), None
     for again in range(LOSSES):
         if result is None:
-            with claim_memory(need, by_workers=again < LOSSES - 1) as room:
+            with claim_memory(need, again < LOSSES - 1, nbytes(_vectors_in_memory(n, width))) as room:
                 context.note(f"component {c} of the graph: matrix and vectors {room.where}")
                 result = _solved(context, part, room, stored, c, total, wanted, asked)
     assert result is not None  # (what is in files cannot be lost)
@@ -387,12 +387,18 @@ def _solve(
     return result
 
 
-def solve_memory(n: int, edges: int, width: int) -> Arrays:
-    """What a solve holds in memory."""
+def _vectors_in_memory(n: int, width: int) -> Arrays:
     return [
         ArraySpec("X, P", n, width, times=2),
         ArraySpec("R, LP, LW, W and its halos; the restrictions of all", n, width, "f4", times=7),
         ArraySpec("coarse space", n, 30),
+    ]
+
+
+def solve_memory(n: int, edges: int, width: int) -> Arrays:
+    """What a solve holds in memory."""
+    return [
+        *_vectors_in_memory(n, width),
         ArraySpec("columns and values of the matrix (values in single precision, in part)", edges, 10, "u1"),
     ]
 

@@ -1,0 +1,167 @@
+"""Block vectors in the memory of one process as far as there is room, and the others in a file of its own.
+
+Sweeps are those of vectors in memory, on threads of this process, and so are checkpoints, since no other process sees
+the file. What is where changes no byte of a result.
+
+The file is written over and over: nothing is created, and nothing deleted, before the end. Where a file system tells
+its device of every deleted block (mounted with ``discard``), to delete what was written takes as long as to write it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from bigembed.runtime import reads, writes
+from bigembed.runtime.blocks import Array
+from bigembed.store import remove
+from bigembed.store.matrix import take_halo
+from bigembed.store.vector_space import MemorySpace, Sweep, Written
+
+PAGE = 4096
+"""Bytes that places in the file are a multiple of."""
+
+
+class SpillFile:
+    """Arrays by key in a file of this process. The place of one that is dropped goes to the next of its size."""
+
+    def __init__(self, path: str) -> None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self.path, self.end, self.lock = path, 0, Lock()
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
+        self.places: dict[Any, tuple[int, np.dtype[Any], tuple[int, ...]]] = {}
+        self.free: dict[int, list[int]] = {}
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self.places
+
+    @writes
+    def put(self, key: Any, array: Array) -> None:
+        """Write an array."""
+        array = np.ascontiguousarray(array)
+        self.drop(key)
+        size = _whole_pages(array.nbytes)
+        with self.lock:
+            free = self.free.get(size)
+            place = free.pop() if free else self.end
+            self.end = max(self.end, place + size)
+            self.places[key] = place, array.dtype, array.shape
+        data, done = memoryview(array.reshape(-1).view(np.uint8).data), 0
+        while done < array.nbytes:
+            done += os.pwrite(self.file, data[done:], place + done)
+
+    @reads
+    def get(self, key: Any) -> Array:
+        """Return an array, in memory of its own."""
+        place, dtype, shape = self.places[key]
+        array = np.empty(shape, dtype)
+        data, done = memoryview(array.reshape(-1).view(np.uint8).data), 0
+        while done < array.nbytes:
+            read = os.preadv(self.file, [data[done:]], place + done)
+            if not read:
+                raise OSError(f"{self.path}: the file was cut off while it was in use")
+            done += read
+        return array
+
+    def drop(self, key: Any) -> None:
+        """Forget an array, if it is there."""
+        with self.lock:
+            if (found := self.places.pop(key, None)) is not None:
+                place, dtype, shape = found
+                self.free.setdefault(_whole_pages(dtype.itemsize * int(np.prod(shape))), []).append(place)
+
+    def close(self) -> None:
+        """Delete the file."""
+        os.close(self.file)
+        remove(self.path)
+
+
+def _whole_pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE
+
+
+@dataclass
+class MixedSpace(MemorySpace):
+    """The space of block vectors over the rows of a matrix, of which arrays of ``room`` bytes are in memory."""
+
+    spill: SpillFile = field(kw_only=True)
+    """The others, and of posted vectors among them the rows for each other block."""
+    room: int = field(kw_only=True)
+    taken: int = 0
+    """Bytes in memory."""
+    lock: Any = field(default_factory=Lock, repr=False)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all vectors."""
+        return list(dict.fromkeys(key[0] for key in [*self.arrays, *self.spill.places]))
+
+    def read(self, name: str, block: int) -> Array:
+        """Return one block of a vector."""
+        return self.spill.get((name, block)) if (name, block) in self.spill else super().read(name, block)
+
+    def write(self, name: str, block: int, array: Array) -> None:
+        """Write one block of a vector."""
+        self._keep(self._fitting({(name, block): array}, [], ()))
+        self.posted.discard(name)
+
+    def drop(self, *names: str) -> None:
+        """Forget vectors."""
+        self.taken -= sum(array.nbytes for (name, _), array in self.arrays.items() if name in names)
+        super().drop(*names)
+        for key in [key for key in self.spill.places if key[0] in names]:
+            self.spill.drop(key)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Delete the file."""
+        self.spill.close()
+
+    def _task(self, block: int, sweep: Sweep) -> tuple[Written, Any]:
+        spent = [self.arrays.get((name, block)) for name in sweep.spends]
+        written, result = super()._task(block, sweep)
+        for name in sweep.spends:  # (what is in the file was read by now: results take its place there)
+            self.spill.drop((name, block))
+        return self._fitting(written, [array for array in spent if array is not None], sweep.posts), result
+
+    def _fitting(self, written: Written, spent: list[Array], posts: tuple[str, ...]) -> Written:
+        """Write what does not fit into memory to the file, and return the rest.
+
+        The room that is spent is given back with that: so a block stays where it is from one generation of vectors to
+        the next.
+        """
+        fitting: Written = {}
+        with self.lock:
+            replaced = [self.arrays.pop(key) for key in written if key in self.arrays]
+            self.taken -= sum(array.nbytes for array in [*spent, *replaced])
+            for key, array in written.items():
+                if self.taken + array.nbytes <= self.room:
+                    self.taken += array.nbytes
+                    fitting[key] = array
+        for (name, block), array in written.items():
+            self.spill.drop((name, block))
+            if (name, block) not in fitting:
+                self.spill.put((name, block), array)
+                for destination, rows in (
+                    self._outbox(block) if name in posts and len(array) == self.rows[block] else ()
+                ):
+                    self.spill.put((name, block, destination), array[rows])
+        return fitting
+
+    def _outbox(self, block: int) -> list[tuple[int, Array]]:
+        return [] if self.matrix is None else self.matrix.outbox(block)
+
+    def _halo(self, name: str, block: int) -> Array:
+        if self.matrix is None:
+            return super()._halo(name, block)
+        stored = self.matrix.block(block)
+        nothing = np.empty(0) if len(stored.halo_rows) else self.read(name, block)[:0]
+        return take_halo(stored, nothing, lambda source, rows: self._rows(name, source, rows, block))
+
+    def _rows(self, name: str, source: int, rows: Array, block: int) -> Array:
+        """Return the rows of a block that another one needs."""
+        left = (name, source, block)
+        return self.spill.get(left) if left in self.spill else self.read(name, source)[rows]
