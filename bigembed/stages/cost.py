@@ -75,6 +75,9 @@ class Cost:
     held: int = 0
     """Vectors that are in memory where all tasks are in one process with room for them, or on one machine; else in
     files."""
+    part: int = 0
+    """Of that, what may be in memory in part, where there is no room for all, and the rest in a file of the process; 0
+    where nothing may."""
     checkpoint: int = 0
     """Bytes that are written from time to time, where the vectors are in memory, in place of ``exchanged`` and of
     ``scratch``; what a pass reads is then read once. The one before is deleted after that."""
@@ -111,6 +114,7 @@ class Cost:
         vectors: Arrays = (),
         checkpoint: Arrays | None = None,
         held: Arrays = (),
+        part: Arrays = (),
         **figures: Any,
     ) -> Self:
         """Return the cost of a stage from its arrays.
@@ -137,6 +141,8 @@ class Cost:
             What is written from time to time then; by default all vectors.
         held : sequence of ArraySpec
             What is in memory then.
+        part : sequence of ArraySpec
+            What of it may be there in part, the rest in a file, where there is no room for all.
         **figures : dict
             Passes and operations, as the fields have them.
 
@@ -160,6 +166,7 @@ class Cost:
             scratch=left + nbytes(vectors),
             exchanged=nbytes(posts),
             held=nbytes(held),
+            part=nbytes(part),
             checkpoint=nbytes(vectors if checkpoint is None else checkpoint) if held else 0,
             memory=nbytes(task),
             spared=0 if beside is None else nbytes(task) - nbytes(beside),

@@ -159,7 +159,8 @@ class Peaks:
     @property
     def vector_memory(self) -> int:
         """Vectors of solves that the coordinating process holds at the most while the workers idle."""
-        return max((cost.held for cost in self.costs if self.solve_memory(cost)), default=0)
+        found = [self.part_of(cost) or cost.held for cost in self.costs if self.solve_memory(cost)]
+        return max(found, default=0)
 
     @property
     def worker_memory(self) -> int:
@@ -187,22 +188,42 @@ class Peaks:
         inside = (cost.held and self.resources.of.inside) or self.solve_memory(cost)
         if not inside:
             return cost
+        if (part := self.part_of(cost)) and not self.resources.of.inside:
+            left = cost.part - part
+            return replace(cost, exchanged=twice + cost.exchanged * left // cost.part, scratch=twice + left, maps=1)
         return replace(cost, read=int(cost.read / cost.passes), exchanged=twice, scratch=twice, maps=1)
 
     def solve_memory(self, cost: Cost) -> int:
         """Return bytes of vectors of a stage and of tasks on them in the coordinating process; 0 where they are in
         files.
 
-        They are there if all workers are on this machine, and what they may hold together is enough.
+        They are there if all workers are on this machine, and what they may hold together is enough for all, or for a
+        part of them (:meth:`part_of`).
         """
-        where = self.resources
-        if not (where.of.local and cost.held):
+        if not (self.resources.of.local and cost.held):
             return 0
         need = cost.held + self.threads * (cost.memory - cost.spared)
+        if need <= self._spared(cost):
+            return need
+        part = self.part_of(cost)
+        return part + self.threads * cost.memory if part else 0
+
+    def part_of(self, cost: Cost) -> int:
+        """Return bytes of vectors of a stage in the coordinating process where it cannot hold all of them, and has the
+        others in a file; 0 where that is not so."""
+        need = cost.held + self.threads * (cost.memory - cost.spared)
+        if not (self.resources.of.local and cost.part) or need <= self._spared(cost):
+            return 0
+        room = min(cost.part, self._spared(cost) - self.threads * cost.memory)
+        return room if room >= cost.part / spaces.PARTS else 0
+
+    def _spared(self, cost: Cost) -> int:
+        """Return what a stage may hold in the coordinating process while the workers idle."""
+        where = self.resources
         idle = where.workers * where.worker
-        spared = where.workers * (where.memory_limit or 0) - idle
-        whole = idle + self._coordinator([cost.coordinator + need]) + where.others
-        return need if (1 + MARGIN) * need <= spared and whole <= machine_memory() else 0
+        others = idle + self._coordinator([cost.coordinator]) + where.others
+        spared = min(where.workers * (where.memory_limit or 0) - idle, machine_memory() - others)
+        return int(spared / (1 + MARGIN))
 
     @property
     def threads(self) -> int:
@@ -222,6 +243,12 @@ class Peaks:
             return f"{most}, in the memory of {self.resources.workers} workers, {size(share)} each at the most"
         if not self.resources.of.local:
             return "vectors of a solve or descent: in files, since its workers may be on several machines"
+        if part := self.part_of(largest):
+            return (
+                f"{most}; {size(part)} of them in the memory of the coordinating process, the rest in a file of it. It "
+                f"works with {self.threads} threads while the workers idle: what they may hold together is not enough "
+                "for all"
+            )
         if self.solve_memory(largest):
             return (
                 f"{most}, in the memory of the coordinating process, which works with {self.threads} threads while "

@@ -32,7 +32,7 @@ from bigembed.runtime.executors import LocalPool
 from bigembed.stages import Arrays, ArraySpec, Context, Cost, Stage, buffer, largest
 from bigembed.stages.cost import nbytes
 from bigembed.stages.journal import own_steps
-from bigembed.store import at, remove
+from bigembed.store import at, is_url, remove
 from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
@@ -160,7 +160,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
     30 arrays (rows, width), read, joined, scaled and multiplied (the update, in tiles, holds 15), with the rows of the
     matrix about six times; or the one that makes the coarse space. Beside vectors in memory it holds 15 such arrays,
     of which none is read, and of the matrix nothing. A small matrix is one task, of 40 n² bytes where it has to be
-    reduced.
+    reduced. Where vectors are in memory in part, a task reads the matrix and the others as in files.
     """
     if asked.landmarks is not None and asked.by_landmarks(n):
         return landmark_cost(asked.landmarks, asked.n_components, n, n_neighbors, block)
@@ -192,6 +192,7 @@ def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
         beside=largest([ArraySpec("vectors", rows, width, times=15)], coarse),
         coordinator=[buffer("coarse space", held_here(n, width))],
         held=solve_memory(n, edges, width),
+        part=vectors_memory(n, width),
         crossing=4 * n * width * PASSES,
         passes=PASSES,
         flops=PASSES * 24 * n * width**2,
@@ -317,10 +318,11 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     n, edges = sum(part.rows), context.results("kernel")["edges"]
     width = lobpcg.block_width(asked.n_components)
     need = nbytes(solve_memory(n, edges * n // sum(weights.rows), width))
+    vectors = 0 if is_url(exchange.root) else nbytes(vectors_memory(n, width))
     stored, total, result = StoredSpace(part, exchange), float(np.sum(degrees)), None
     for again in range(LOSSES):
         if result is None:
-            with claim_memory(need, again < LOSSES - 1, nbytes(_vectors_in_memory(n, width))) as room:
+            with claim_memory(need, again < LOSSES - 1, vectors) as room:
                 context.note(f"component {c} of the graph: matrix and vectors {room.where}")
                 result = _solved(context, part, room, stored, c, total, wanted, asked)
     assert result is not None  # (what is in files cannot be lost)
@@ -387,7 +389,8 @@ def _solve(
     return result
 
 
-def _vectors_in_memory(n: int, width: int) -> Arrays:
+def vectors_memory(n: int, width: int) -> Arrays:
+    """What a solve holds in memory besides the matrix."""
     return [
         ArraySpec("X, P", n, width, times=2),
         ArraySpec("R, LP, LW, W and its halos; the restrictions of all", n, width, "f4", times=7),
@@ -398,7 +401,7 @@ def _vectors_in_memory(n: int, width: int) -> Arrays:
 def solve_memory(n: int, edges: int, width: int) -> Arrays:
     """What a solve holds in memory."""
     return [
-        *_vectors_in_memory(n, width),
+        *vectors_memory(n, width),
         ArraySpec("columns and values of the matrix (values in single precision, in part)", edges, 10, "u1"),
     ]
 
