@@ -142,6 +142,8 @@ SHARE = 4
 """Where nothing was planned, vectors may take 1 / SHARE of the memory that is free now, or of a worker's limit."""
 PARTS = 8
 """Less than 1 / PARTS of the vectors in memory saves too little to leave the rest to this process alone."""
+SPILL = "-spill"
+"""What the name of the file of the others has after that of an exchange."""
 UNEVEN = 1.25
 """How much more than the mean a worker may hold."""
 FREE = 2 / 3
@@ -186,7 +188,7 @@ class Room:
         mapped = MappedMatrix(matrix, exchange) if far else matrix
         if self.part is None:
             return mapped, StoredSpace(mapped, exchange)
-        return mapped, MixedSpace(mapped, spill=SpillFile(f"{exchange.root}-spill"), room=self.part)
+        return mapped, MixedSpace(mapped, spill=SpillFile(exchange.root + SPILL), room=self.part)
 
 
 IN_FILES = Room("in files")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,25 @@ from bigembed.runtime.blocks import bounds
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
+from bigembed.store.mixed_space import MixedSpace, SpillFile
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import MemorySpace, Sweep
 from tests.operator_views import memory_matrix
 
 N, CUTS = 50, bounds(50, 20)
 X = np.random.default_rng(0).normal(size=(N, 2))
-SPACES = {"memory": lambda matrix, sizes, folder: MemorySpace(matrix, sizes),
-          "store": lambda matrix, sizes, folder: StoredSpace(matrix, Exchange(str(folder)), sizes)}  # fmt: skip
+
+
+def mixed(matrix: Any, sizes: tuple[int, ...], folder: Path, room: int) -> MixedSpace:
+    """Vectors of which so many bytes are in memory; one block of 20 rows takes 320."""
+    return MixedSpace(matrix, sizes, spill=SpillFile(str(folder)), room=room)
+
+
+SPACES = {
+    "memory": lambda matrix, sizes, folder: MemorySpace(matrix, sizes),
+    "store": lambda matrix, sizes, folder: StoredSpace(matrix, Exchange(str(folder)), sizes),
+    **{f"{room} bytes": partial(mixed, room=room) for room in (0, 400, 1000, 10_000)},
+}
 
 
 def fill(block: int) -> Any:
@@ -104,6 +116,34 @@ def test_halos_are_the_rows_that_other_blocks_posted(spaces: tuple[Any, Any]) ->
     apart.sweep(fill, writes=["x"])
     with pytest.raises(InputError, match="without a matrix"):
         apart.sweep(far, reads=["x"], halos=["x"])
+
+
+def test_what_a_mixed_space_spends_makes_room_for_what_takes_its_place(tmp_path: Path) -> None:
+    """In memory and in the file; both hold no more than they did, and nothing is left at the end."""
+    path = tmp_path / "spill"
+    with mixed(None, (20, 20, 10), path, 700) as space:
+        space.sweep(fill, writes=["x.0"])
+        held = {key[1] for key in space.arrays}
+        assert (len(held), space.taken, space.spill.end) == (2, sum(320 if b < 2 else 160 for b in held), 4096)
+        for turn in range(5):
+            space.sweep(negate, reads=[f"x.{turn}"], writes=[f"x.{turn + 1}"], spends=[f"x.{turn}"])
+            assert ({key[1] for key in space.arrays}, space.names) == (held, [f"x.{turn + 1}"])
+            assert (space.taken <= 700, space.spill.end) == (True, 4096)
+        np.testing.assert_array_equal(np.concatenate(space.read_all("x.5")), -X)
+        space.sweep(negate, reads=["x.5"], writes=["kept"])
+        assert space.spill.end > 4096  # control: nothing was spent
+        space.drop("kept", "x.5")
+        assert (space.taken, space.names, space.spill.places) == (0, [], {})
+    assert not path.exists()
+
+
+def test_a_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
+    spill = SpillFile(str(tmp_path / "spill"))
+    spill.put("x", X)
+    np.testing.assert_array_equal(spill.get("x"), X)
+    os.truncate(tmp_path / "spill", 8)
+    with pytest.raises(OSError, match="cut off"):
+        spill.get("x")
 
 
 def test_files_of_blocks_to_come_are_read_ahead_and_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,11 @@ import pytest
 from scipy import sparse
 
 import bigembed as be
-from bigembed.errors import ClusterError
+from bigembed.errors import ClusterError, ComponentsWarning
 from bigembed.estimator import graph_input as given_weights
 from bigembed.jobs.places import ClusterTable, Place
 from bigembed.jobs.places.cluster import cluster
+from bigembed.maps.walk import spectral
 from bigembed.runtime import using
 from bigembed.runtime.blocks import pinned
 from bigembed.runtime.client_executor import ClientExecutor
@@ -103,6 +104,60 @@ def test_the_same_bytes_beside_workers_and_through_files_whatever_becomes_of_a_w
         found, notes = fitted(weights, kill)
     assert (found == expected, HERE in notes) == (True, True)
     assert killed
+
+
+@pytest.mark.parametrize("room", [160_000, 300_000])
+def test_the_same_bytes_with_a_part_of_the_vectors_in_memory_stopped_and_resumed(
+    place: Place, weights: Any, expected: bytes, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_space, "SECONDS", 0.0)
+    monkeypatch.setattr(held_space, "TIMES", 0.0)
+    spills: list[Path] = []
+
+    def stop(message: str) -> None:
+        if "iteration 4" in message:
+            spills.extend(tmp_path.rglob(f"*{held_space.SPILL}"))
+            assert spills[0].stat().st_size > 100_000
+            raise KeyError("stopped")
+
+    with using(executor=place.executor, vector_memory=room), pytest.raises(KeyError, match="stopped"):
+        fitted(weights, stop, str(tmp_path / "run"))
+    assert not spills[0].exists()
+    spills[0].write_bytes(b"left by a process that was killed")
+    with using(executor=place.executor, vector_memory=room):
+        found, notes = fitted(weights, workdir=str(tmp_path / "run"))
+    assert (found == expected, "and the rest in files" in notes, "going on from step 4" in notes) == (True,) * 3
+    assert [*tmp_path.rglob(f"*{held_space.SPILL}")] == []
+    with using(executor=place.executor, vector_memory=50_000):  # control: less than an eighth
+        found, notes = fitted(weights)
+    assert (found == expected, "and the rest in files" in notes, FILES in notes) == (True, False, True)
+
+
+def test_components_are_solved_on_their_own_blocks(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two rings, eigenvalues cos(2πl/n) twice each, joined by edges too weak to count: here, in files, in workers."""
+    sizes, walked, step = (2100, 1400), [], spectral._solve
+    i = np.arange(sum(sizes))
+    after = np.where(np.isin(i, np.cumsum(sizes) - 1), i + 1 - np.repeat(sizes, sizes), i + 1)
+    half = sparse.coo_array((np.ones(len(i)), (i, after)), shape=2 * (len(i),)).tocsr()
+    weak = sparse.coo_array(([1e-17] * 2, ([5, 2000], [2105, 3400])), shape=half.shape)
+    whole = half + half.T + weak + weak.T
+    monkeypatch.setattr(spectral, "_solve", lambda *given: walked.append(len(given[1].rows)) or step(*given))
+    monkeypatch.setattr(spectral, "DENSE_ROWS", 100)
+    monkeypatch.setattr(spectral, "GATHERED_ROWS", 100)
+    monkeypatch.setattr(given_weights, "MAX_BLOCK_ROWS", 700)
+    found = []
+    for executor, memory in (
+        (place.executor, ROOM), (place.executor, 120_000), (place.executor, 0), (ClientExecutor(place.client, 60), ROOM)
+    ):  # fmt: skip
+        with blocks_of(700), using(executor=executor, vector_memory=memory), pytest.warns(ComponentsWarning):
+            map_ = be.LaplacianEigenmaps(4, components="per-component", random_state=0).fit(whole)
+        found.append(np.asarray(map_.embedding_).tobytes())
+        for n, values in zip(sizes, map_.eigenvalues_, strict=True):
+            np.testing.assert_allclose(1 - values, np.cos(2 * np.pi * np.array([1, 1, 2, 2]) / n), atol=1e-9)
+        assert (walked[-2:], len(map_._run.results("kernel")["rows"])) == ([4, 3], 7)
+    assert len(set(found)) == 1
 
 
 def test_vectors_are_read_and_written_as_a_whole_by_a_file_for_each_worker(place: Place, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from bigembed.store.arrays import read_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.files import read_sealed, sealed, write_json
 from bigembed.store.matrix import KEPT_BYTES, STRUCTURE, CSRBlock, MemoryMatrix, StoredMatrix, halo_of
-from bigembed.store.spaces import IN_FILES, Checkpoints, Room, StoredSpace, claim_memory
+from bigembed.store.spaces import IN_FILES, SPILL, Checkpoints, Room, StoredSpace, claim_memory
 from bigembed.store.vector_space import MemorySpace
 
 DENSE_ROWS = MANY_ROWS - 1
@@ -307,6 +307,8 @@ def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: in
     done_file = at(exchange.root) / "done.json"
     if done_file.exists():
         return read_sealed(done_file)
+    if not is_url(exchange.root):
+        remove(exchange.root + SPILL)  # (of a process that was killed)
     degrees = map_blocks(
         total_degree_block,
         [(b,) for b in range(len(weights.rows))],

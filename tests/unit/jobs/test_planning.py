@@ -112,6 +112,33 @@ class TestPlan:
             plan.peaks.total == plan.peaks.worker == plan.peaks.coordinator == 100 * MIB + int(340 * MIB * (1 + MARGIN))
         )
 
+    def test_a_part_of_the_vectors_is_beside_idle_workers_where_their_limits_do_not_leave_room_for_all(
+        self, monkeypatch
+    ):
+        monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 9000 * MIB)
+        cost = Cost(
+            passes=4, read=400, exchanged=800, scratch=3000 * MIB, memory=200 * MIB, spared=150 * MIB, held=4000 * MIB,
+            part=3200 * MIB, checkpoint=20, coordinator=10 * MIB,
+        )  # fmt: skip
+
+        def peaks(limit, whole=cost, kind="embedded"):
+            return Peaks(Resources(kind, 2, limit * MIB, 100 * MIB, 50 * MIB, 5 * MIB), [whole])
+
+        spared = int(1800 * MIB / (1 + MARGIN))  # of two workers
+        tasks = peaks(1000).threads * 200 * MIB
+        part = spared - tasks
+        assert (peaks(1000).vector_memory, peaks(1000).solve_memory(cost)) == (part, part + tasks)
+        assert peaks(1000).coordinator == 50 * MIB + int((10 * MIB + part + tasks) * (1 + MARGIN))
+        inside = peaks(1000).cost_of(cost)
+        assert (inside.read, inside.scratch) == (400, 40 + 3200 * MIB - part)
+        assert inside.exchanged == 40 + 800 * (3200 * MIB - part) // (3200 * MIB)
+        assert "of them in the memory of the coordinating process, the rest in a file" in peaks(1000).vectors
+        for files in (peaks(500), peaks(1000, replace(cost, part=0)), peaks(1000, kind="remote")):  # (less than 1/8)
+            assert (files.vector_memory, files.cost_of(cost) if files.costs == [cost] else cost) == (0, cost)
+        assert peaks(2300).vector_memory == 3200 * MIB  # (all but the matrix, on a machine that is large enough)
+        monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 900 * MIB)
+        assert peaks(1000).vector_memory == 0
+
     def test_vectors_are_beside_idle_workers_where_their_limits_leave_room(self, monkeypatch):
         monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 4000 * MIB)
         cost = Cost(

@@ -396,6 +396,21 @@ class TestParts:
         assert operator.space.read("coarse.basis", 0).shape[1] == plan[-1]
         assert multigrid.Coarse.load(operator.space, plan).solver.matrix.nnz <= 10_000
 
+    def test_functions_that_cannot_be_kept_are_not_made(self, graphs, monkeypatch):
+        """Of many blocks some are looked at first; the eigenvalues are those of all functions."""
+        weights, made = graphs.swiss_roll(6400), []
+        wanted = solved(graphs, weights, 3, 100)[1].eigenvalues
+        monkeypatch.setattr(coarse, "local_basis", lambda *given: made.append(given[-1]) or local_basis(*given))
+        for rows, looked in ((100, True), (3200, False)):
+            made.clear()
+            operator = graphs.operator(weights, rows)
+            plan = coarse.build(operator, 64, 8, 3000)
+            assert 1 <= plan[-1] < 8
+            assert (max(made) == plan[-1]) is looked  # control: two blocks are not looked at before
+            assert operator.passes == 1
+        monkeypatch.setattr(lobpcg, "entries", lambda n: 3000)
+        np.testing.assert_allclose(solved(graphs, weights, 3, 100)[1].eigenvalues, wanted, atol=1e-9)
+
     def test_dense_matrix_refuses_too_many(self):
         with pytest.raises(InputError, match="ask for 1 to 4"):
             solve_dense_matrix(np.eye(5), 5, deflate=np.eye(5)[0])
@@ -545,5 +560,8 @@ class TestPlacesOfVectors:
         with LocalPool(2) as pool, using(executor=GivenExecutor(maps()[0], pool, free), vector_memory=5):
             assert (taken(6), ready) == ((False, False), [])
             assert (taken(5), ready) == ((True, True), ["ready"])
+            for vectors, part in ((40, 5), (41, None), (0, None)):  # an eighth may be here; less, or where none may
+                with claim_memory(60, vectors=vectors) as room:
+                    assert (room.here, room.part, room.in_memory) == (part is not None, part, part is not None)
         with using(vector_memory=1 << 60):  # (more is planned than is free)
             assert taken(1 << 50) == (False, True)

@@ -12,7 +12,8 @@ from bigembed.linalg import FactoredOperator, SparseOperator
 from bigembed.linalg.lanczos import solve_factored, solve_lanczos
 from bigembed.linalg.pairs import CenteredOperator
 from bigembed.maps.linearized import LinearizedKernel
-from bigembed.runtime.blocks import bounds
+from bigembed.runtime.blocks import bounds, offsets
+from bigembed.store.matrix import StoredMatrix, write_outbox, write_structure, write_values
 from bigembed.store.vector_space import MemorySpace
 from tests.conformance.test_operators import Held, source_of
 from tests.operator_views import dot_test, memory_matrix
@@ -106,6 +107,15 @@ def build(n, cuts, seed=0, symmetric=True):
     return SparseOperator(matrix, space), scale * weights.toarray() * scale.T
 
 
+def assembled_matrix(matrix, starts):
+    """All entries of a matrix by blocks, dense."""
+    out = np.zeros((starts[-1], starts[-1]))
+    for b in range(len(matrix.rows)):
+        block = matrix.block(b)
+        np.add.at(out, (starts[b] + block.row, block.ids(b, starts)[block.indices]), block.data)
+    return out
+
+
 class TestSparse:
     """A = diag(s) W diag(s) by blocks, against the matrix assembled."""
 
@@ -118,6 +128,31 @@ class TestSparse:
         operator.product(["a"], ["Aa"])
         halo = sum(len(block.halo_rows) for block in operator.matrix.blocks)
         assert operator.bytes_moved == halo * 6 * 8
+
+    @pytest.mark.parametrize("chosen", [(0, 2, 4), (1, 3), (2,), (0, 1, 2, 3, 4)])
+    def test_some_blocks_are_the_rows_and_columns_of_the_matrix_that_lie_in_them(self, tmp_path, chosen):
+        cuts = [(0, 9), (9, 20), (20, 24), (24, 33), (33, 40)]
+        operator, _ = build(40, cuts)
+        given = operator.matrix
+        for b, block in enumerate(given.blocks):
+            write_structure(str(tmp_path), b, block)
+            write_outbox(str(tmp_path), b, given.outbox(b))
+            write_values(str(tmp_path / "values"), b, block.data)
+        whole = StoredMatrix(str(tmp_path), str(tmp_path / "values"), given.rows, "a")
+        part = whole.part(chosen)
+        inside = np.concatenate([np.arange(*cuts[b]) for b in chosen])
+        starts = offsets(part.rows)
+        assert part.rows == tuple(given.rows[b] for b in chosen)
+        assert (part is whole) == (len(chosen) == len(cuts))
+        weights = assembled_matrix(whole, offsets(whole.rows))
+        np.testing.assert_array_equal(assembled_matrix(part, starts), weights[np.ix_(inside, inside)])
+        assert np.count_nonzero(weights[inside]) > np.count_nonzero(weights[np.ix_(inside, inside)]) or part is whole
+        for b in range(len(part.rows)):
+            for other, rows in part.outbox(b):
+                np.testing.assert_array_equal(rows, dict(part.block(other).segments())[b])
+            assert {other for other, _ in part.outbox(b)} == {
+                other for other in range(len(part.rows)) if b in dict(part.block(other).segments())
+            }
 
     def test_outbox_mirrors_the_halo_lists(self):
         """What block a sends to b is what b's halo list names of a."""

@@ -20,7 +20,7 @@ from bigembed.distance import paired_squared
 from bigembed.errors import InputError, PlanError, RecallWarning
 from bigembed.maps.graph_rows import Repeats
 from bigembed.neighbors import components, query, radius
-from bigembed.neighbors.components import RESOLVED, find_components
+from bigembed.neighbors.components import RESOLVED, _smallest, find_components
 from bigembed.neighbors.given.query import join_within, radius_index_of
 from bigembed.neighbors.graph_blocks import outbox_block, senders_of
 from bigembed.neighbors.graph_stages import join_block, reverse_block, union_block, union_compiled
@@ -503,3 +503,10 @@ class TestPartition:
             assert (squared[mine, c] == squared[mine].min(axis=1)).all()
         for again, first in zip(cells_block(rows, 32, seed=0), (order, offsets, centers)):
             np.testing.assert_array_equal(again, first)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(1, 40))
+def test_the_smallest_are_those_of_a_stable_sort(values: list[int], count: int) -> None:
+    array = np.array(values, np.float32)
+    expected = np.argsort(array, kind="stable")[:count]
+    np.testing.assert_array_equal(_smallest(array, count), expected)
