@@ -51,8 +51,11 @@ class SpillFile:
             self.end = max(self.end, place + size)
             self.places[key] = place, array.dtype, array.shape
         data, done = memoryview(array.reshape(-1).view(np.uint8).data), 0
-        while done < array.nbytes:
-            done += os.pwrite(self.file, data[done:], place + done)
+        try:
+            while done < array.nbytes:
+                done += os.pwrite(self.file, data[done:], place + done)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from error
 
     @reads
     def get(self, key: Any) -> Array:
@@ -61,7 +64,7 @@ class SpillFile:
         array = np.empty(shape, dtype)
         data, done = memoryview(array.reshape(-1).view(np.uint8).data), 0
         while done < array.nbytes:
-            read = os.preadv(self.file, [data[done:]], place + done)
+            read = _read_into(data[done:], self.file, place + done)
             if not read:
                 raise OSError(f"{self.path}: the file was cut off while it was in use")
             done += read
@@ -78,6 +81,15 @@ class SpillFile:
         """Delete the file."""
         os.close(self.file)
         remove(self.path)
+
+
+def _read_into(data: memoryview, file: int, place: int) -> int:
+    """Read bytes at a place of a file, and return how many; a system that cannot do so without a copy makes one."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file, [data], place)
+    found = os.pread(file, len(data), place)
+    data[: len(found)] = found
+    return len(found)
 
 
 def _whole_pages(size: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,10 @@ from tests.operator_views import memory_matrix
 
 N, CUTS = 50, bounds(50, 20)
 X = np.random.default_rng(0).normal(size=(N, 2))
+
+
+def full() -> None:
+    raise OSError(errno.ENOSPC, "no room")
 
 
 def mixed(matrix: Any, sizes: tuple[int, ...], folder: Path, room: int) -> MixedSpace:
@@ -137,10 +142,17 @@ def test_what_a_mixed_space_spends_makes_room_for_what_takes_its_place(tmp_path:
     assert not path.exists()
 
 
-def test_a_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
+def test_what_fails_at_a_file_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, and one that was cut off; also on a system that cannot read into an array."""
     spill = SpillFile(str(tmp_path / "spill"))
     spill.put("x", X)
     np.testing.assert_array_equal(spill.get("x"), X)
+    monkeypatch.delattr(os, "preadv")
+    np.testing.assert_array_equal(spill.get("x"), X)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no room") as raised:
+        patch.setattr(os, "pwrite", lambda *given: full())
+        spill.put("y", X)
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path / "spill"))
     os.truncate(tmp_path / "spill", 8)
     with pytest.raises(OSError, match="cut off"):
         spill.get("x")
