@@ -149,8 +149,8 @@ def test_what_fails_at_a_file_names_it(tmp_path: Path, monkeypatch: pytest.Monke
     np.testing.assert_array_equal(spill.get("x"), X)
     monkeypatch.delattr(os, "preadv")
     np.testing.assert_array_equal(spill.get("x"), X)
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="no room") as raised:
-        patch.setattr(os, "pwrite", lambda *given: full())
+    monkeypatch.setattr(os, "pwrite", lambda *given: full())
+    with pytest.raises(OSError, match="no room") as raised:
         spill.put("y", X)
     assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path / "spill"))
     os.truncate(tmp_path / "spill", 8)
