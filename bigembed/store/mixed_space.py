@@ -10,6 +10,7 @@ its device of every deleted block (mounted with ``discard``), to delete what was
 from __future__ import annotations
 
 import os
+import weakref
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -33,6 +34,7 @@ class SpillFile:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self.path, self.end, self.lock = path, 0, Lock()
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self.file)
         self.places: dict[Any, tuple[int, np.dtype[Any], tuple[int, ...]]] = {}
         self.free: dict[int, list[int]] = {}
 
@@ -77,10 +79,10 @@ class SpillFile:
                 place, dtype, shape = found
                 self.free.setdefault(_whole_pages(dtype.itemsize * int(np.prod(shape))), []).append(place)
 
-    def close(self) -> None:
-        """Delete the file."""
-        os.close(self.file)
+    def delete(self) -> None:
+        """Delete the file. Tasks that are still at work, since another one has failed, may go on with what is left."""
         remove(self.path)
+        os.ftruncate(self.file, 0)
 
 
 def _read_into(data: memoryview, file: int, place: int) -> int:
@@ -130,7 +132,7 @@ class MixedSpace(MemorySpace):
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Delete the file."""
-        self.spill.close()
+        self.spill.delete()
 
     def _task(self, block: int, sweep: Sweep) -> tuple[Written, Any]:
         spent = [self.arrays.get((name, block)) for name in sweep.spends]

@@ -128,6 +128,10 @@ def test_the_same_bytes_with_a_part_of_the_vectors_in_memory_stopped_and_resumed
         found, notes = fitted(weights, workdir=str(tmp_path / "run"))
     assert (found == expected, "and the rest in files" in notes, "going on from step 4" in notes) == (True,) * 3
     assert [*tmp_path.rglob(f"*{held_space.SPILL}")] == []
+    for scheduler in ("threads", "synchronous"):
+        with dask.config.set(scheduler=scheduler), using(vector_memory=room):
+            found, notes = fitted(weights)
+        assert (found == expected, "and the rest in files" in notes) == (True, True)
     with using(executor=place.executor, vector_memory=50_000):  # control: less than an eighth
         found, notes = fitted(weights)
     assert (found == expected, "and the rest in files" in notes, FILES in notes) == (True, False, True)

@@ -131,8 +131,12 @@ def pack_probes(probes: Array, offsets: Array, shortlist: Array) -> Array:
         return _packed_bits(probes, offsets, listed)
     packed = np.zeros(probes.shape, np.uint8)
     count = np.count_nonzero(probes >= 0, axis=1)
-    for cells, start, stop in zip(listed, offsets[:-1].tolist(), offsets[1:].tolist()):
-        packed[start:stop] = np.searchsorted(cells, probes[start:stop])
+    place = np.zeros(int(shortlist.max(initial=0)) + 1, np.uint8)  # of each cell on the list
+    for cells, size, start, stop in zip(
+        listed, np.count_nonzero(shortlist >= 0, axis=1).tolist(), offsets[:-1].tolist(), offsets[1:].tolist()
+    ):
+        place[cells[:size]] = np.arange(size)
+        packed[start:stop] = place[probes[start:stop]]
     last = np.take_along_axis(packed, np.maximum(count - 1, 0)[:, None], axis=1)
     return np.where(np.arange(probes.shape[1]) < count[:, None], packed, last)
 
