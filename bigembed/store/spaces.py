@@ -140,7 +140,7 @@ def _halo(exchange: Exchange, matrix: BlockMatrix, name: str, block: int) -> Arr
 
 SHARE = 4
 """Where nothing was planned, vectors may take 1 / SHARE of the memory that is free now, or of a worker's limit."""
-PARTS = 8
+PARTS = 16
 """Less than 1 / PARTS of the vectors in memory saves too little to leave the rest to this process alone."""
 SPILL = "-spill"
 """What the name of the file of the others has after that of an exchange."""

@@ -132,7 +132,7 @@ def test_the_same_bytes_with_a_part_of_the_vectors_in_memory_stopped_and_resumed
         with dask.config.set(scheduler=scheduler), using(vector_memory=room):
             found, notes = fitted(weights)
         assert (found == expected, "and the rest in files" in notes) == (True, True)
-    with using(executor=place.executor, vector_memory=50_000):  # control: less than an eighth
+    with using(executor=place.executor, vector_memory=50_000):  # control: less than a sixteenth
         found, notes = fitted(weights)
     assert (found == expected, "and the rest in files" in notes, FILES in notes) == (True, False, True)
 

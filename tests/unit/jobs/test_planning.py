@@ -133,7 +133,7 @@ class TestPlan:
         assert (inside.read, inside.scratch) == (400, 40 + 3200 * MIB - part)
         assert inside.exchanged == 40 + 800 * (3200 * MIB - part) // (3200 * MIB)
         assert "of them in the memory of the coordinating process, the rest in a file" in peaks(1000).vectors
-        for files in (peaks(500), peaks(1000, replace(cost, part=0)), peaks(1000, kind="remote")):  # (less than 1/8)
+        for files in (peaks(400), peaks(1000, replace(cost, part=0)), peaks(1000, kind="remote")):  # (less than 1/16)
             assert (files.vector_memory, files.cost_of(cost) if files.costs == [cost] else cost) == (0, cost)
         assert peaks(2300).vector_memory == 3200 * MIB  # (all but the matrix, on a machine that is large enough)
         monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 900 * MIB)

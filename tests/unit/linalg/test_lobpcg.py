@@ -560,7 +560,7 @@ class TestPlacesOfVectors:
         with LocalPool(2) as pool, using(executor=GivenExecutor(maps()[0], pool, free), vector_memory=5):
             assert (taken(6), ready) == ((False, False), [])
             assert (taken(5), ready) == ((True, True), ["ready"])
-            for vectors, part in ((40, 5), (41, None), (0, None)):  # an eighth may be here; less, or where none may
+            for vectors, part in ((80, 5), (81, None), (0, None)):  # a sixteenth may be here; less, or where none may
                 with claim_memory(60, vectors=vectors) as room:
                     assert (room.here, room.part, room.in_memory) == (part is not None, part, part is not None)
         with using(vector_memory=1 << 60):  # (more is planned than is free)
