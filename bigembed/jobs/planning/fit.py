@@ -29,7 +29,7 @@ from bigembed.runtime.executors import LocalPool, chosen_executor, executor_now
 from bigembed.stages import Cost, outdated, run_at
 from bigembed.stages.runs import freed_bytes
 from bigembed.store import at, free_bytes, nearest_folder
-from bigembed.store.spaces import SHARE
+from bigembed.store.spaces import PARTS, SHARE
 
 HEAD = ("stage", "passes", "read", "written", "kept", "memory", "time")
 
@@ -264,7 +264,8 @@ def _cost_here(cost: Cost, where: Resources, executor: Executor, blocks: int) ->
     """Return a cost with the memory of all tasks that one process runs at a time, and of vectors where they will be."""
     room = int(psutil.virtual_memory().available) // SHARE
     inside = executor.in_this_process or executor.pool is not None
-    held = cost.held if inside and cost.held <= room else 0
+    part = min(room, cost.part) if room >= cost.part / PARTS else 0
+    held = (cost.held if cost.held <= room else part) if inside else 0
     if not where.of.inside:
         return replace(cost, coordinator=cost.coordinator + held, held=0)
     tasks = min(where.workers, cost.blocks or blocks)

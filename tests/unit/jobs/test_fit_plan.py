@@ -5,16 +5,23 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
+import psutil
 import pytest
 from scipy import sparse
 
 import bigembed as be
 from bigembed.errors import InputError, InputTypeError, PlanError
+from bigembed.jobs.planning.fit import _cost_here
+from bigembed.jobs.planning.resources import Resources
+from bigembed.runtime.executors import chosen_executor
+from bigembed.stages import Cost
 from tests.blocks import blocks_of
 from tests.some import a_few
 
@@ -117,6 +124,16 @@ class TestRefused:
         with pytest.raises(PlanError, match=r"refused; nothing was started(.|\n)*would hold(.|\n)*n_landmarks=2000"):
             found.refuse()
         assert "does not fit: this process would hold" in repr(found)
+
+    @pytest.mark.parametrize(("free", "held"), [(4 << 30, 200), (400, 100), (256, 64), (20, 5), (16, 0)])
+    def test_vectors_are_counted_as_far_as_they_will_be_in_memory(self, monkeypatch, free, held):
+        """Of a quarter of what is free: all of them, or without the matrix at least a sixteenth, or none."""
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
+        cost = Cost(memory=7, held=200, part=100 if free == 400 else 80)
+        where = Resources("process", 1, None, 0, 0, 0)
+        with dask.config.set(scheduler="threads"), chosen_executor() as executor:
+            assert _cost_here(cost, where, executor, 1).held == held
+            assert _cost_here(replace(cost, part=0), where, executor, 1).held == (200 if held == 200 else 0)
 
     def test_disk(self, monkeypatch, tmp_path):
         monkeypatch.setattr("bigembed.jobs.planning.fit.free_bytes", lambda folder: 1000)
