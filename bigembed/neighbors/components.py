@@ -419,10 +419,10 @@ class _Outside:
 
 
 def _smallest(values: Array, count: int) -> Array:
-    """The places of the smallest values, ascending; among equal ones the first places."""
+    """The places of the smallest values, ascending; among equal ones the first places. NaN comes last."""
     if len(values) <= count:
         return np.argsort(values, kind="stable")
-    near = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])
+    near = np.flatnonzero(~(values > np.partition(values, count - 1)[count - 1]))
     return near[np.argsort(values[near], kind="stable")[:count]]
 
 

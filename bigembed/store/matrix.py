@@ -174,9 +174,9 @@ class StoredMatrix:
 
     def part(self, chosen: Sequence[int]) -> StoredMatrix:
         """Return some of the blocks, ascending, as a matrix of its own, without the entries that lead to the others."""
-        if len(chosen) == len(self.rows):
+        if list(chosen) == list(range(len(self.rows))):
             return self
-        return replace(self, rows=tuple(self.rows[b] for b in chosen), chosen=tuple(chosen))
+        return replace(self, rows=tuple(self.rows[b] for b in chosen), chosen=tuple(map(self.number, chosen)))
 
     def number(self, b: int) -> int:
         """Return the number under which a block is stored."""

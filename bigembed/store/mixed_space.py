@@ -9,26 +9,31 @@ its device of every deleted block (mounted with ``discard``), to delete what was
 
 from __future__ import annotations
 
+import mmap
 import os
 import weakref
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from bigembed.errors import InputError
 from bigembed.runtime import reads, writes
 from bigembed.runtime.blocks import Array
 from bigembed.store import remove
 from bigembed.store.matrix import take_halo
 from bigembed.store.vector_space import MemorySpace, Sweep, Written
 
-PAGE = 4096
+PAGE = mmap.ALLOCATIONGRANULARITY
 """Bytes that places in the file are a multiple of."""
+OUTBOX = "outbox"
+"""Third part of the key of the rows of a block that other blocks need."""
 
 
 class SpillFile:
-    """Arrays by key in a file of this process. The place of one that is dropped goes to the next of its size."""
+    """Arrays by key in a file of this process. The place of one that is dropped goes to those that come after it."""
 
     def __init__(self, path: str) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -36,7 +41,8 @@ class SpillFile:
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self.file)
         self.places: dict[Any, tuple[int, np.dtype[Any], tuple[int, ...]]] = {}
-        self.free: dict[int, list[int]] = {}
+        self.free: list[tuple[int, int]] = []
+        """Where places are free, ascending, and their bytes; no two touch."""
 
     def __contains__(self, key: Any) -> bool:
         return key in self.places
@@ -46,11 +52,8 @@ class SpillFile:
         """Write an array."""
         array = np.ascontiguousarray(array)
         self.drop(key)
-        size = _whole_pages(array.nbytes)
         with self.lock:
-            free = self.free.get(size)
-            place = free.pop() if free else self.end
-            self.end = max(self.end, place + size)
+            place = self._take(_whole_pages(array.nbytes))
             self.places[key] = place, array.dtype, array.shape
         data, done = memoryview(array.reshape(-1).view(np.uint8).data), 0
         try:
@@ -60,10 +63,11 @@ class SpillFile:
             raise OSError(error.errno, error.strerror, self.path) from error
 
     @reads
-    def get(self, key: Any) -> Array:
-        """Return an array, in memory of its own."""
+    def get(self, key: Any, start: int = 0, stop: int | None = None) -> Array:
+        """Return an array, or its rows ``start:stop``, in memory of its own."""
         place, dtype, shape = self.places[key]
-        array = np.empty(shape, dtype)
+        array = np.empty(((shape[0] if stop is None else stop) - start, *shape[1:]), dtype)
+        place += start * dtype.itemsize * int(np.prod(shape[1:]))
         data, done = memoryview(array.reshape(-1).view(np.uint8).data), 0
         while done < array.nbytes:
             read = _read_into(data[done:], self.file, place + done)
@@ -72,17 +76,50 @@ class SpillFile:
             done += read
         return array
 
+    @reads
+    def rows(self, key: Any, rows: Array) -> Array:
+        """Return some rows of an array: only the pages on which they lie are touched."""
+        place, dtype, shape = self.places[key]
+        size = dtype.itemsize * int(np.prod(shape))
+        if not size:
+            return np.empty((len(rows), *shape[1:]), dtype)
+        with mmap.mmap(self.file, size, access=mmap.ACCESS_READ, offset=place) as mapped:
+            whole = np.ndarray(shape, dtype, mapped)
+            found = whole[rows]
+            del whole
+        return found
+
     def drop(self, key: Any) -> None:
         """Forget an array, if it is there."""
         with self.lock:
             if (found := self.places.pop(key, None)) is not None:
                 place, dtype, shape = found
-                self.free.setdefault(_whole_pages(dtype.itemsize * int(np.prod(shape))), []).append(place)
+                self._give_back(place, _whole_pages(dtype.itemsize * int(np.prod(shape))))
 
     def delete(self) -> None:
         """Delete the file. Tasks that are still at work, since another one has failed, may go on with what is left."""
         remove(self.path)
         os.ftruncate(self.file, 0)
+
+    def _take(self, size: int) -> int:
+        """The first free place of so many bytes, or one at the end."""
+        for number, (place, there) in enumerate(self.free):
+            if there >= size:
+                self.free[number : number + 1] = [(place + size, there - size)] if there > size else []
+                return place
+        place, self.end = self.end, self.end + size
+        return place
+
+    def _give_back(self, place: int, size: int) -> None:
+        """Free a place, joined with those that it touches."""
+        number = bisect_left(self.free, (place, 0))
+        if number < len(self.free) and self.free[number][0] == place + size:
+            size += self.free.pop(number)[1]
+        if number and sum(self.free[number - 1]) == place:
+            before = self.free.pop(number - 1)
+            place, size = before[0], before[1] + size
+        if size:
+            insort(self.free, (place, size))
 
 
 def _read_into(data: memoryview, file: int, place: int) -> int:
@@ -100,13 +137,19 @@ def _whole_pages(size: int) -> int:
 
 @dataclass
 class MixedSpace(MemorySpace):
-    """The space of block vectors over the rows of a matrix, of which arrays of ``room`` bytes are in memory."""
+    """The space of block vectors over the rows of a matrix, of which arrays of ``room`` bytes are in memory.
+
+    Arrays that its tasks are at work on come on top. Unlike in the other spaces, what a sweep writes is visible before
+    it ends: so none of it may be among its halos.
+    """
 
     spill: SpillFile = field(kw_only=True)
-    """The others, and of posted vectors among them the rows for each other block."""
+    """The other arrays, and of posted vectors among them, in one array a block, the rows that other blocks need."""
     room: int = field(kw_only=True)
     taken: int = 0
     """Bytes in memory."""
+    cuts: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict, repr=False)
+    """Of each block, where the rows that another one needs lie in the array of all that others need."""
     lock: Any = field(default_factory=Lock, repr=False)
 
     @property
@@ -134,11 +177,17 @@ class MixedSpace(MemorySpace):
         """Delete the file."""
         self.spill.delete()
 
+    def walk(self, sweep: Sweep) -> list[Any]:
+        """Walk over all blocks once, the largest first."""
+        if both := set(sweep.halos) & set(sweep.writes):
+            raise InputError(f"a sweep of this space may not write vectors whose halos it reads: {sorted(both)}")
+        return super().walk(sweep)
+
     def _task(self, block: int, sweep: Sweep) -> tuple[Written, Any]:
         spent = [self.arrays.get((name, block)) for name in sweep.spends]
         written, result = super()._task(block, sweep)
         for name in sweep.spends:  # (what is in the file was read by now: results take its place there)
-            self.spill.drop((name, block))
+            self._forget(name, block)
         return self._fitting(written, [array for array in spent if array is not None], sweep.posts), result
 
     def _fitting(self, written: Written, spent: list[Array], posts: tuple[str, ...]) -> Written:
@@ -156,17 +205,25 @@ class MixedSpace(MemorySpace):
                     self.taken += array.nbytes
                     fitting[key] = array
         for (name, block), array in written.items():
-            self.spill.drop((name, block))
+            self._forget(name, block)
             if (name, block) not in fitting:
                 self.spill.put((name, block), array)
-                for destination, rows in (
-                    self._outbox(block) if name in posts and len(array) == self.rows[block] else ()
-                ):
-                    self.spill.put((name, block, destination), array[rows])
+                if name in posts:
+                    self._post(name, block, array)
         return fitting
 
-    def _outbox(self, block: int) -> list[tuple[int, Array]]:
-        return [] if self.matrix is None else self.matrix.outbox(block)
+    def _post(self, name: str, block: int, array: Array) -> None:
+        """Write the rows that other blocks need."""
+        outbox = [] if self.matrix is None else self.matrix.outbox(block)
+        if outbox:
+            ends = np.cumsum([0, *(len(rows) for _, rows in outbox)]).tolist()
+            self.cuts[block] = {other: (start, end) for (other, _), start, end in zip(outbox, ends, ends[1:])}
+            self.spill.put((name, block, OUTBOX), array[np.concatenate([rows for _, rows in outbox])])
+
+    def _forget(self, name: str, block: int) -> None:
+        """Drop from the file what it has of a block."""
+        self.spill.drop((name, block))
+        self.spill.drop((name, block, OUTBOX))
 
     def _halo(self, name: str, block: int) -> Array:
         if self.matrix is None:
@@ -177,5 +234,8 @@ class MixedSpace(MemorySpace):
 
     def _rows(self, name: str, source: int, rows: Array, block: int) -> Array:
         """Return the rows of a block that another one needs."""
-        left = (name, source, block)
-        return self.spill.get(left) if left in self.spill else self.read(name, source)[rows]
+        if (name, source, OUTBOX) in self.spill:
+            return self.spill.get((name, source, OUTBOX), *self.cuts[source][block])
+        if (name, source) in self.spill:
+            return self.spill.rows((name, source), rows)
+        return super().read(name, source)[rows]

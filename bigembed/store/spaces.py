@@ -65,6 +65,13 @@ class StoredSpace(VectorSpace):
         """Say whether all blocks of a vector were written."""
         return all(self.exchange.has(name, block) for block in range(len(self.rows)))
 
+    def is_posted(self, name: str) -> bool:
+        """Say whether the rows of a vector that other blocks need lie ready for them."""
+        for block in range(len(self.rows)):
+            if self.matrix is not None and (outbox := self.matrix.outbox(block)):
+                return self.exchange.get(name, block, str(outbox[0][0])) is not None
+        return False
+
     def drop(self, *names: str) -> None:
         """Forget vectors."""
         self.exchange.drop(*names)
@@ -214,7 +221,7 @@ def claim_memory(need: int, by_workers: bool = False, vectors: int = 0) -> Itera
             yield Room(f"in files, since they take {_gib(need)} and may take {_gib(limit)} of this process")
         else:
             part = None if need <= limit else limit
-            where = _gib(need) if part is None else f"{_gib(part)} of {_gib(need)}, and the rest in files"
+            where = _gib(need) if part is None else f"{_gib(part)} of {_gib(need)}, and the rest in a file"
             if alone:
                 yield Room(f"in memory, {where}", here=True, part=part)
             else:
@@ -285,7 +292,7 @@ class Checkpoints:
         """Take the vectors of the last checkpoint."""
         if isinstance(self.space, MemoryOfRows):
             self._kept = [name for name in names if self.stored.has(name)]
-            posts = self._kept if isinstance(self.space, MemorySpace) else ()
+            posts = [name for name in self._kept if isinstance(self.space, MemorySpace) and self.stored.is_posted(name)]
             copy_vectors(self.stored, self.space, self._kept, posts=posts)
 
     def save(self, names: Sequence[str]) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 import os
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from psutil import Process
 from scipy import sparse
 
@@ -18,7 +22,7 @@ from bigembed.runtime.blocks import bounds
 from bigembed.store.arrays import write_array
 from bigembed.store.exchange import Exchange
 from bigembed.store.matrix import StoredMatrix
-from bigembed.store.mixed_space import MixedSpace, SpillFile
+from bigembed.store.mixed_space import PAGE, MixedSpace, SpillFile
 from bigembed.store.spaces import StoredSpace
 from bigembed.store.vector_space import MemorySpace, Sweep
 from tests.operator_views import memory_matrix
@@ -121,6 +125,54 @@ def test_halos_are_the_rows_that_other_blocks_posted(spaces: tuple[Any, Any]) ->
     apart.sweep(fill, writes=["x"])
     with pytest.raises(InputError, match="without a matrix"):
         apart.sweep(far, reads=["x"], halos=["x"])
+
+
+def test_halos_are_those_of_what_was_written_last(spaces: tuple[Any, Any]) -> None:
+    """Of a vector that was posted, and is written again by a sweep that does not post it, or block by block."""
+    space, _ = spaces
+    expected = {}
+    for block in range(3):
+        named = [X[CUTS[source][0] + np.asarray(rows)] for source, rows in space.matrix.block(block).segments()]
+        expected[block] = np.concatenate(named)
+    space.sweep(fill, writes=["x"], posts=["x"])
+    space.sweep(negate, reads=["x"], writes=["x"])
+    for block, (_, halo) in enumerate(space.sweep(far, reads=["x"], halos=["x"])):
+        np.testing.assert_array_equal(halo, -expected[block])
+    space.sweep(fill, writes=["x"], posts=["x"])
+    for block, (start, stop) in enumerate(CUTS):
+        space.write("x", block, 3 * X[start:stop])
+    for block, (_, halo) in enumerate(space.sweep(far, reads=["x"], halos=["x"])):
+        np.testing.assert_array_equal(halo, 3 * expected[block])
+
+
+def test_a_mixed_space_refuses_a_sweep_that_writes_over_its_halos(tmp_path: Path) -> None:
+    with (
+        mixed(None, (20, 20, 10), tmp_path / "spill", 700) as space,
+        pytest.raises(InputError, match=r"halos.*\['x'\]"),
+    ):
+        space.sweep(far, reads=["x"], halos=["x"], writes=["x"])
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4 * PAGE)), max_size=40))
+def test_arrays_in_a_file_stay_what_they_are_whatever_is_written_and_dropped(steps: list[tuple[int, int]]) -> None:
+    """Of any sizes; 0 drops. No free place is left out, and none is given to two."""
+    with TemporaryDirectory() as folder:
+        spill, there = SpillFile(f"{folder}/spill"), dict[int, Any]()
+        for number, (key, size) in enumerate(steps):
+            if size:
+                there[key] = np.full(size, number % 251, np.uint8)
+                spill.put(key, there[key])
+            else:
+                there.pop(key, None)
+                spill.drop(key)
+            for known, array in there.items():
+                np.testing.assert_array_equal(spill.get(known), array)
+                np.testing.assert_array_equal(spill.get(known, 1, len(array)), array[1:])
+                np.testing.assert_array_equal(spill.rows(known, np.array([0, len(array) - 1])), array[[0, -1]])
+        held = sum(-(-len(array) // PAGE) * PAGE for array in there.values())
+        assert held + sum(size for _, size in spill.free) == spill.end
+        assert all(place + size < after for (place, size), (after, _) in pairwise(spill.free))
+        spill.delete()
 
 
 def test_what_a_mixed_space_spends_makes_room_for_what_takes_its_place(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -126,15 +127,15 @@ def test_the_same_bytes_with_a_part_of_the_vectors_in_memory_stopped_and_resumed
     spills[0].write_bytes(b"left by a process that was killed")
     with using(executor=place.executor, vector_memory=room):
         found, notes = fitted(weights, workdir=str(tmp_path / "run"))
-    assert (found == expected, "and the rest in files" in notes, "going on from step 4" in notes) == (True,) * 3
+    assert (found == expected, "and the rest in a file" in notes, "going on from step 4" in notes) == (True,) * 3
     assert [*tmp_path.rglob(f"*{held_space.SPILL}")] == []
     for scheduler in ("threads", "synchronous"):
         with dask.config.set(scheduler=scheduler), using(vector_memory=room):
             found, notes = fitted(weights)
-        assert (found == expected, "and the rest in files" in notes) == (True, True)
+        assert (found == expected, "and the rest in a file" in notes) == (True, True)
     with using(executor=place.executor, vector_memory=50_000):  # control: less than a sixteenth
         found, notes = fitted(weights)
-    assert (found == expected, "and the rest in files" in notes, FILES in notes) == (True, False, True)
+    assert (found == expected, "and the rest in a file" in notes, FILES in notes) == (True, False, True)
 
 
 def test_components_are_solved_on_their_own_blocks(
@@ -152,6 +153,11 @@ def test_components_are_solved_on_their_own_blocks(
     monkeypatch.setattr(spectral, "GATHERED_ROWS", 100)
     monkeypatch.setattr(given_weights, "MAX_BLOCK_ROWS", 700)
     found = []
+
+    def stop(event: Any) -> None:
+        if "component 1 of the graph: matrix" in event.message:
+            raise KeyError("stopped")
+
     for executor, memory in (
         (place.executor, ROOM), (place.executor, 120_000), (place.executor, 0), (ClientExecutor(place.client, 60), ROOM)
     ):  # fmt: skip
@@ -162,6 +168,16 @@ def test_components_are_solved_on_their_own_blocks(
             np.testing.assert_allclose(1 - values, np.cos(2 * np.pi * np.array([1, 1, 2, 2]) / n), atol=1e-9)
         assert (walked[-2:], len(map_._run.results("kernel")["rows"])) == ([4, 3], 7)
     assert len(set(found)) == 1
+    for number, memory in enumerate((ROOM, 120_000, 0)):  # (stopped when the first was solved, they go on)
+        with blocks_of(700), using(executor=place.executor, vector_memory=memory, observer=stop), suppress(KeyError):
+            be.LaplacianEigenmaps(4, components="per-component", random_state=0, workdir=tmp_path / str(number)).fit(
+                whole
+            )
+        walked.clear()
+        again = be.LaplacianEigenmaps(4, components="per-component", random_state=0, workdir=tmp_path / str(number))
+        with blocks_of(700), using(executor=place.executor, vector_memory=memory), pytest.warns(ComponentsWarning):
+            map_ = again.fit(whole)
+        assert (np.asarray(map_.embedding_).tobytes() == found[0], walked) == (True, [3])
 
 
 def test_vectors_are_read_and_written_as_a_whole_by_a_file_for_each_worker(place: Place, tmp_path: Path) -> None:

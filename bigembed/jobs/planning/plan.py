@@ -366,6 +366,8 @@ def need_libraries(job: JobSpec) -> None:
 def costs_of(job: JobSpec, rows: Input, stages: Sequence[Stage]) -> list[tuple[str, Cost]]:
     """Of the stages of the method, and of what the job does before and after them."""
     costs = [*input_costs(rows), *((stage.name, stage.cost) for stage in stages)]
+    if is_url(job.output.scratch or job.output_path):  # (where no process has a file that it writes over)
+        costs = [(name, replace(cost, part=0)) for name, cost in costs]
     if isinstance(rows, condensed_input.CondensedInput) and job.condense is not None and job.condense.place:
         width = job.method.parameters.get("n_components", method(job.method.name)().n_components)
         costs.append((condensed_input.PLACED, rows.placing(width, job.condense.dtype)))

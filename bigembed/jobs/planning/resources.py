@@ -159,7 +159,7 @@ class Peaks:
     @property
     def vector_memory(self) -> int:
         """Vectors of solves that the coordinating process holds at the most while the workers idle."""
-        found = [self.part_of(cost) or cost.held for cost in self.costs if self.solve_memory(cost)]
+        found = [self.part_of(cost) or (cost.held if self._holds_all(cost) else 0) for cost in self.costs]
         return max(found, default=0)
 
     @property
@@ -200,22 +200,23 @@ class Peaks:
         They are there if all workers are on this machine, and what they may hold together is enough for all, or for a
         part of them (:meth:`part_of`).
         """
-        if not (self.resources.of.local and cost.held):
+        if self._holds_all(cost):
+            return cost.held + self.threads * (cost.memory - cost.spared)
+        if not self.part_of(cost):
             return 0
-        need = cost.held + self.threads * (cost.memory - cost.spared)
-        if need <= self._spared(cost):
-            return need
-        part = self.part_of(cost)
-        return part + self.threads * cost.memory if part else 0
+        return min(cost.part, self.vector_memory) + self.threads * cost.memory  # (which is the room of any stage)
 
     def part_of(self, cost: Cost) -> int:
         """Return bytes of vectors of a stage in the coordinating process where it cannot hold all of them, and has the
         others in a file; 0 where that is not so."""
-        need = cost.held + self.threads * (cost.memory - cost.spared)
-        if not (self.resources.of.local and cost.part) or need <= self._spared(cost):
+        if not (self.resources.of.local and cost.part) or self._holds_all(cost):
             return 0
         room = min(cost.part, self._spared(cost) - self.threads * cost.memory)
         return room if room >= cost.part / spaces.PARTS else 0
+
+    def _holds_all(self, cost: Cost) -> bool:
+        need = cost.held + self.threads * (cost.memory - cost.spared)
+        return bool(self.resources.of.local and cost.held and need <= self._spared(cost))
 
     def _spared(self, cost: Cost) -> int:
         """Return what a stage may hold in the coordinating process while the workers idle."""

@@ -8,6 +8,7 @@ two-level LOBPCG on block vectors in the store.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -143,11 +144,18 @@ def run_solve(context: Context, asked: Spectrum, n_neighbors: int) -> dict[str, 
     source: Any = (weights, labels) if whole else len(weights.rows)
     given = {"source": source, "most": most, "asked": asked, "exchange": context.exchange}
     solved = dict(zip(small, map_blocks(small_component, small.items(), **given), strict=True))
+    large = [c for c, size, _ in targets if c not in small and not asked.by_landmarks(size)]
+    degrees: dict[int, list[float]] = {}
+    if large:  # (one map for all of them, whichever are solved already: maps come in the same order after a stop)
+        parts_of = map_blocks(
+            degrees_block, [(b,) for b in range(len(weights.rows))], labels=labels, degree=degree, wanted=large
+        )
+        degrees = {c: [part[k] for part in parts_of] for k, c in enumerate(large)}
     for c, size, wanted in targets:
         if asked.landmarks is not None and asked.by_landmarks(size):
             solved[c] = landmark_component(context, weights, c, wanted, asked.landmarks, asked.seed, n_neighbors)
         elif c not in small:
-            solved[c] = _large_component(context, weights, c, wanted, asked)
+            solved[c] = _large_component(context, weights, c, degrees[c], wanted, asked)
     return assemble(context, weights, parts, asked.n_components, solved, labels, degree)
 
 
@@ -301,21 +309,19 @@ def _normalized(weight: Any, root: Array) -> Any:
     return weight
 
 
-def _large_component(context: Context, weights: StoredMatrix, c: int, wanted: int, asked: Spectrum) -> dict[str, Any]:
-    """Two-level LOBPCG on the rows of one component: its blocks of the matrix, with vectors in memory or in files."""
+def _large_component(
+    context: Context, weights: StoredMatrix, c: int, degrees: Sequence[float], wanted: int, asked: Spectrum
+) -> dict[str, Any]:
+    """Two-level LOBPCG on the rows of one component: its blocks of the matrix, with vectors in memory or in files.
+
+    ``degrees``: the sum of its degrees in each block. It makes no map of its own that a start after its end leaves out.
+    """
     exchange = Exchange(f"{context.exchange.root}/component{c}")
     done_file = at(exchange.root) / "done.json"
     if done_file.exists():
         return read_sealed(done_file)
     if not is_url(exchange.root):
         remove(exchange.root + SPILL)  # (of a process that was killed)
-    degrees = map_blocks(
-        total_degree_block,
-        [(b,) for b in range(len(weights.rows))],
-        labels=context.of("components", "labels"),
-        degree=context.of("kernel", "degree"),
-        c=c,
-    )
     part = weights.part([b for b, degree in enumerate(degrees) if degree > 0])
     n, edges = sum(part.rows), context.results("kernel")["edges"]
     width = lobpcg.block_width(asked.n_components)
@@ -408,9 +414,10 @@ def solve_memory(n: int, edges: int, width: int) -> Arrays:
     ]
 
 
-def total_degree_block(b: int, *, labels: str, degree: str, c: int) -> float:
-    """Sum of the degrees of the rows of component c."""
-    return float(read_array(f"{degree}/{b}")[read_array(f"{labels}/{b}") == c].sum())
+def degrees_block(b: int, *, labels: str, degree: str, wanted: Sequence[int]) -> list[float]:
+    """Sums of the degrees of the rows of some components."""
+    label, d = read_array(f"{labels}/{b}"), read_array(f"{degree}/{b}")
+    return [float(d[label == c].sum()) for c in wanted]
 
 
 def scale_block(

@@ -144,6 +144,8 @@ class TestSparse:
         starts = offsets(part.rows)
         assert part.rows == tuple(given.rows[b] for b in chosen)
         assert (part is whole) == (len(chosen) == len(cuts))
+        assert whole.part((0, *chosen[1:], 4) if len(chosen) == 3 else chosen).part(range(len(chosen))) == part
+        assert whole.part((1, 2, 3)).part((0, 2)) == whole.part((1, 3))
         weights = assembled_matrix(whole, offsets(whole.rows))
         np.testing.assert_array_equal(assembled_matrix(part, starts), weights[np.ix_(inside, inside)])
         assert np.count_nonzero(weights[inside]) > np.count_nonzero(weights[np.ix_(inside, inside)]) or part is whole

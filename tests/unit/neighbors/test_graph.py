@@ -505,8 +505,8 @@ class TestPartition:
             np.testing.assert_array_equal(again, first)
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(1, 40))
-def test_the_smallest_are_those_of_a_stable_sort(values: list[int], count: int) -> None:
+@given(st.lists(st.sampled_from([0, 1, 2, np.inf, np.nan]), min_size=1, max_size=30), st.integers(1, 40))
+def test_the_smallest_are_those_of_a_stable_sort(values: list[float], count: int) -> None:
     array = np.array(values, np.float32)
     expected = np.argsort(array, kind="stable")[:count]
     np.testing.assert_array_equal(_smallest(array, count), expected)
