@@ -239,7 +239,8 @@ def held_by_levels(entries: float, unknowns: int) -> float:
 def held_on_disk(n: int, width: int) -> int:
     """Bytes of what is of the coarse space in files: functions, L_c, and restrictions of two generations.
 
-    Edges to other blocks are not counted: they are gone before the vectors of an iteration are there.
+    Edges to other blocks are not counted: they are gone before the vectors of an iteration are there (in a file that is
+    written over, their places go to these).
     """
     size, functions = unknowns(n), shape_of(n)[1]
     return int((4 * functions + 36) * n + 12 * min(entries(n), size**2) + 104 * width * size)
@@ -253,6 +254,8 @@ def held_by_block(n: int, rows: int, n_neighbors: int) -> int:
 
 def build(operator: BlockOperator, size: int, functions: int, most: float = ENTRIES[1]) -> list[int]:
     """Aggregates, functions, Galerkin parts, left in the space; one pass. Aggregates per block, then p.
+
+    Of 32 blocks and more a look at some goes before, which opens the halo lists of all.
 
     ``most``: entries of L_c at most.
     """
