@@ -24,7 +24,7 @@ from scipy.sparse import csr_array
 
 from bigembed.linalg import SparseOperator, lobpcg
 from bigembed.linalg.multigrid import BlockRows, Coarse, Multigrid, multigrid
-from bigembed.maps.walk.spectral import scale_block, total_degree_block, weights_of
+from bigembed.maps.walk.spectral import degrees_block, scale_block, weights_of
 from bigembed.runtime import silent
 from bigembed.runtime.blocks import one_blas_thread
 from bigembed.stages.runs import Run
@@ -43,8 +43,9 @@ def operator_of(run: str) -> SparseOperator:
     matrix = MemoryMatrix(tuple(stored.block(b) for b in range(len(stored.rows))))
     space = MemorySpace(matrix)
     labels, degree = str(home.path("components", "labels")), str(home.path("kernel", "degree"))
-    total = float(np.sum(space.sweep(total_degree_block, arguments=(labels, degree, 0))))
-    space.sweep(scale_block, writes=["scale", "trivial"], posts=["scale"], arguments=(labels, degree, 0, total))
+    blocks = range(len(matrix.rows))
+    total = float(np.sum([degrees_block(b, labels=labels, degree=degree, wanted=[0]) for b in blocks]))
+    space.sweep(scale_block, writes=["scale", "trivial"], posts=["scale"], arguments=(labels, degree, 0, total, None))
     return SparseOperator(matrix, space, "scale")
 
 
