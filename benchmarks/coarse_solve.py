@@ -24,7 +24,8 @@ from scipy.sparse import csr_array
 
 from bigembed.linalg import SparseOperator, lobpcg
 from bigembed.linalg.multigrid import BlockRows, Coarse, Multigrid, multigrid
-from bigembed.maps.walk.spectral import degrees_block, scale_block, weights_of
+from bigembed.maps.walk.coordinates import degree_sums_block
+from bigembed.maps.walk.spectral import scale_block, weights_of
 from bigembed.runtime import silent
 from bigembed.runtime.blocks import one_blas_thread
 from bigembed.stages.runs import Run
@@ -44,7 +45,7 @@ def operator_of(run: str) -> SparseOperator:
     space = MemorySpace(matrix)
     labels, degree = str(home.path("components", "labels")), str(home.path("kernel", "degree"))
     blocks = range(len(matrix.rows))
-    total = float(np.sum([degrees_block(b, labels=labels, degree=degree, wanted=[0]) for b in blocks]))
+    total = float(np.sum([degree_sums_block(b, labels=labels, degree=degree, count=1) for b in blocks]))
     space.sweep(scale_block, writes=["scale", "trivial"], posts=["scale"], arguments=(labels, degree, 0, total, None))
     return SparseOperator(matrix, space, "scale")
 

@@ -259,7 +259,7 @@ def build(operator: BlockOperator, size: int, functions: int, most: float = ENTR
 
     ``most``: entries of L_c at most.
     """
-    functions = min(functions, expected(operator, size, functions, most))
+    functions = min(functions, affordable_by_sample(operator, size, functions, most))
     found = operator.walk(
         aggregate_block,
         writes=[*NAMES, "coarse.pairs", "coarse.values", *CUT, "coarse.root"],
@@ -286,7 +286,7 @@ def build(operator: BlockOperator, size: int, functions: int, most: float = ENTR
     return [*counts, kept]
 
 
-def expected(operator: BlockOperator, size: int, functions: int, most: float) -> int:
+def affordable_by_sample(operator: BlockOperator, size: int, functions: int, most: float) -> int:
     """Functions that a large matrix can have by some of its blocks: a task that makes 8 where 2 can be kept takes twice
     the time, and leaves 16 times the entries of L_c."""
     count = len(operator.space.rows)

@@ -224,6 +224,8 @@ def open_zarr(path: PathLike, packed: bool = False) -> Any:
             refuse_unsealed(place)
             files.refuse_unpacked(place, "chunks", array.chunks, np.dtype(array.dtype).itemsize)
             missing = missing_shards(array)
+            if not packed:
+                refuse_packed(array, place)
     except BigembedError:
         raise
     except Exception as error:
@@ -241,8 +243,6 @@ def open_zarr(path: PathLike, packed: bool = False) -> Any:
             f"{place}: not a Zarr array ({error}). A group needs the array's own path in it, for "
             f"example points.zarr/rows; a folder of files is copied first (bigembed ingest {place} NEW.zarr)"
         ) from error
-    if not packed:
-        refuse_packed(array, place)
     if missing:
         raise DamagedError(
             f"{place}: {missing:,} chunks are missing and would read as fill values; the array was not "

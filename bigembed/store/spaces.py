@@ -174,7 +174,7 @@ class Room:
     workers: client_executor.ClientExecutor | None = None
     """Whose workers may hold them."""
     part: int | None = None
-    """Bytes of them that may be in the memory of this process, where not all may: the rest is in files of its own."""
+    """Bytes of them that may be in the memory of this process, where not all may: the rest is in a file of its own."""
 
     @property
     def in_memory(self) -> bool:
@@ -292,7 +292,8 @@ class Checkpoints:
         """Take the vectors of the last checkpoint."""
         if isinstance(self.space, MemoryOfRows):
             self._kept = [name for name in names if self.stored.has(name)]
-            posts = [name for name in self._kept if isinstance(self.space, MemorySpace) and self.stored.is_posted(name)]
+            here = isinstance(self.space, MemorySpace)
+            posts = [name for name in self._kept if self.stored.is_posted(name)] if here else []
             copy_vectors(self.stored, self.space, self._kept, posts=posts)
 
     def save(self, names: Sequence[str]) -> None:

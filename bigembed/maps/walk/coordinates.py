@@ -52,14 +52,15 @@ def assemble(
     solved: dict[int, dict[str, Any]],
     labels: str,
     degree: str,
+    sums: Array,
 ) -> dict[str, Any]:
     """Put the vectors of the components that are embedded together, fix signs, write ``right/b``.
 
     By landmarks also ``averaged/b``: functions whose averages over the neighbors of a row are its eigenvector entries.
+    ``sums``: of the degrees of each component.
     """
     tasks = [(b,) for b in range(len(weights.rows))]
     count = parts.count
-    sums = np.sum(map_blocks(degree_sums_block, tasks, labels=labels, degree=degree, count=count), axis=0)
     together = parts.joint
     columns: list[Column] = []
     if parts.single:

@@ -8,7 +8,6 @@ two-level LOBPCG on block vectors in the store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,7 +21,7 @@ from bigembed.estimator.graph_input import Parts, parts_from, solved_sizes
 from bigembed.linalg import SparseOperator, lobpcg
 from bigembed.linalg.coarse import held_by_block, held_here, held_on_disk
 from bigembed.linalg.eigenpairs import EigenResult, solve_dense_matrix
-from bigembed.maps.walk.coordinates import assemble, solution_arrays
+from bigembed.maps.walk.coordinates import assemble, degree_sums_block, solution_arrays
 from bigembed.maps.walk.landmark_solve import Landmarks, landmark_component, landmark_cost
 from bigembed.neighbors.components import RESOLVED, component_arrays, find_components
 from bigembed.neighbors.radius import COMPLETE_ROWS
@@ -144,19 +143,15 @@ def run_solve(context: Context, asked: Spectrum, n_neighbors: int) -> dict[str, 
     source: Any = (weights, labels) if whole else len(weights.rows)
     given = {"source": source, "most": most, "asked": asked, "exchange": context.exchange}
     solved = dict(zip(small, map_blocks(small_component, small.items(), **given), strict=True))
-    large = [c for c, size, _ in targets if c not in small and not asked.by_landmarks(size)]
-    degrees: dict[int, list[float]] = {}
-    if large:  # (one map for all of them, whichever are solved already: maps come in the same order after a stop)
-        parts_of = map_blocks(
-            degrees_block, [(b,) for b in range(len(weights.rows))], labels=labels, degree=degree, wanted=large
-        )
-        degrees = {c: [part[k] for part in parts_of] for k, c in enumerate(large)}
+    # (One map for all components, whichever are solved already: maps come in the same order after a stop.)
+    blocks = [(b,) for b in range(len(weights.rows))]
+    sums = np.array(map_blocks(degree_sums_block, blocks, labels=labels, degree=degree, count=parts.count))
     for c, size, wanted in targets:
         if asked.landmarks is not None and asked.by_landmarks(size):
             solved[c] = landmark_component(context, weights, c, wanted, asked.landmarks, asked.seed, n_neighbors)
         elif c not in small:
-            solved[c] = _large_component(context, weights, c, degrees[c], wanted, asked)
-    return assemble(context, weights, parts, asked.n_components, solved, labels, degree)
+            solved[c] = _large_component(context, weights, c, sums[:, c], wanted, asked)
+    return assemble(context, weights, parts, asked.n_components, solved, labels, degree, sums.sum(axis=0))
 
 
 def solve_cost(asked: Spectrum, n: int, n_neighbors: int, block: int) -> Cost:
@@ -310,7 +305,7 @@ def _normalized(weight: Any, root: Array) -> Any:
 
 
 def _large_component(
-    context: Context, weights: StoredMatrix, c: int, degrees: Sequence[float], wanted: int, asked: Spectrum
+    context: Context, weights: StoredMatrix, c: int, degrees: Array, wanted: int, asked: Spectrum
 ) -> dict[str, Any]:
     """Two-level LOBPCG on the rows of one component: its blocks of the matrix, with vectors in memory or in files.
 
@@ -322,7 +317,7 @@ def _large_component(
         return read_sealed(done_file)
     if not is_url(exchange.root):
         remove(exchange.root + SPILL)  # (of a process that was killed)
-    part = weights.part([b for b, degree in enumerate(degrees) if degree > 0])
+    part = weights.part(np.flatnonzero(degrees > 0).tolist())
     n, edges = sum(part.rows), context.results("kernel")["edges"]
     width = lobpcg.block_width(asked.n_components)
     need = nbytes(solve_memory(n, edges * n // sum(weights.rows), width))
@@ -412,12 +407,6 @@ def solve_memory(n: int, edges: int, width: int) -> Arrays:
         *vectors_memory(n, width),
         ArraySpec("columns and values of the matrix (values in single precision, in part)", edges, 10, "u1"),
     ]
-
-
-def degrees_block(b: int, *, labels: str, degree: str, wanted: Sequence[int]) -> list[float]:
-    """Sums of the degrees of the rows of some components."""
-    label, d = read_array(f"{labels}/{b}"), read_array(f"{degree}/{b}")
-    return [float(d[label == c].sum()) for c in wanted]
 
 
 def scale_block(
