@@ -20,6 +20,7 @@ import scipy.linalg  # noqa: F401  (so that its BLAS is loaded and found)
 from dask.system import CPU_COUNT
 from threadpoolctl import threadpool_limits
 
+from bigembed.jobs import planning
 from bigembed.jobs.places import TICK
 from bigembed.jobs.watching import MemoryPeak
 from bigembed.store.files import new_folder
@@ -128,6 +129,14 @@ def own_memory() -> Iterator[None]:
     processes = MemoryPeak._processes
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MemoryPeak, "_processes", lambda self: [one for one in processes(self) if one.pid not in SHARED])
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet_machine() -> Iterator[None]:
+    """Speeds are remembered as measured beside nothing: beside other tests they would be measured again at any moment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "load_now", lambda: 0.0)
         yield
 
 
