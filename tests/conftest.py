@@ -134,7 +134,7 @@ def own_memory() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def quiet_machine() -> Iterator[None]:
-    """Speeds are remembered as measured beside nothing: beside other tests they would be measured again at any moment."""
+    """Speeds are taken as measured beside no other work: beside tests they would be measured again at any moment."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "load_now", lambda: 0.0)
         yield
