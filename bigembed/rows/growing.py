@@ -105,6 +105,17 @@ def append_source(
         return append_held(path, lock, source, attributes, first, ids)
 
 
+def remove_unfinished(path: PathLike) -> None:
+    """Remove what a killed append left beside an array that nobody appends to now."""
+    root = at(path)
+    remove(_aside(root.with_name(f"{root.name}.growing")))
+
+
+def _aside(folder: AnyPath) -> AnyPath:
+    """Return where units are written before they are moved into the array."""
+    return folder / "rows"
+
+
 def growing_folder(path: PathLike) -> AnyPath:
     """The folder beside a store that who changes it holds, made if need be."""
     root = at(path).absolute()
@@ -120,8 +131,7 @@ def append_held(
     first: int | None = None, ids: RowSource | None = None,
 ) -> int:  # fmt: skip
     """Append as :func:`append_source` does, for a caller that holds the folder already."""
-    root = at(path).absolute()
-    aside = growing_folder(path) / "rows"
+    root, aside = at(path).absolute(), _aside(growing_folder(path))
     metadata = read_json(root / "zarr.json")
     n, total = metadata["shape"][0], metadata["shape"][0] + source.shape[0]
     if first is not None and first != n:

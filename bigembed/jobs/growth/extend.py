@@ -34,7 +34,7 @@ from bigembed.maps import load
 from bigembed.rows import RowSource
 from bigembed.rows.formats.copying import vector_source
 from bigembed.rows.formats.tables import ID, Table
-from bigembed.rows.growing import StoreRows, append_source
+from bigembed.rows.growing import StoreRows, append_source, remove_unfinished
 from bigembed.runtime.blocks import Array
 from bigembed.stages import Run, Stage, run_stages
 from bigembed.store import AnyPath, PathLike, arrays, at, files, free_bytes, locks, nearest_folder, remove
@@ -72,6 +72,7 @@ def extend(job: JobSpec, options: watching.RunOptions | None = None, *, verify: 
                 fitted = load(version.model, job.functions)
             NewRows(job, version, there, fitted).place_all(known, reporter, lock)
         remove(version.root / "placing")
+        remove_unfinished(version.array)
         write_table_of(job, version)
         return growth.about(grown, version, unchanged=covered == n) | {
             "placed": n - covered,

@@ -27,8 +27,10 @@ from bigembed.jobs.growth.refresh import refresh
 from bigembed.jobs.growth.repair import verify_growth
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.watching import RunOptions
+from bigembed.rows import growing
 from bigembed.rows.appending import append_rows
 from bigembed.rows.formats import ingest
+from bigembed.store import files
 from bigembed.store.arrays import write_array
 from bigembed.store.locks import hold
 from tests.executors import executor
@@ -41,7 +43,7 @@ METHODS = (
 )  # fmt: skip
 
 
-def files(folder):
+def times_of_files(folder):
     return {
         str(path.relative_to(folder)): path.stat().st_mtime_ns
         for path in Path(folder).rglob("*")
@@ -114,10 +116,10 @@ class TestVersions:
     def test_nothing_is_done_where_nothing_has_changed(self, job, rows, tmp_path):
         asked = job()
         refresh(asked)
-        before = files(tmp_path)
+        before = times_of_files(tmp_path)
         assert refresh(asked)["unchanged"]
         assert extend(asked)["unchanged"]
-        assert files(tmp_path) == before
+        assert times_of_files(tmp_path) == before
         assert not refresh(job(whiten=True))["unchanged"]  # other parameters
         assert not refresh(job(whiten=True), fresh=True)["unchanged"]
 
@@ -212,6 +214,27 @@ class TestVersions:
         extend(asked, RunOptions(lambda event: told.append((event.kind, event.stage))))
         assert ("reused", "extend") in told  # computed before, not again
         assert [part.stop for part in current(tmp_path).ranges] == [400, 500, 600]
+
+    def test_what_a_stopped_append_left_beside_the_coordinates_is_removed(self, job, rows, tmp_path, monkeypatch):
+        asked = job()
+        refresh(asked)
+        append_rows(tmp_path / "x.zarr", rows[400:500])
+        array = current(tmp_path).array
+
+        def write_and_stop(path, data):
+            files.write_json(path, data)
+            if path == array / "zarr.json":
+                stopped()
+
+        monkeypatch.setattr(growing, "write_json", write_and_stop)
+        with pytest.raises(errors.InterruptedRun):
+            extend(asked)
+        monkeypatch.undo()
+        left = array.with_name(f"{array.name}.growing") / "rows"
+        assert left.exists()
+        assert current(tmp_path).covered == 500
+        assert extend(asked)["placed"] == 0
+        assert not left.exists()
 
     def test_many_rows_are_placed_range_by_range(self, job, rows, tmp_path, monkeypatch):
         asked = job()
