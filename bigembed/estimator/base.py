@@ -17,7 +17,7 @@ from bigembed import errors
 from bigembed.errors import InputTypeError
 from bigembed.estimator import MethodSpec, RunParameters
 from bigembed.estimator.certificate import judged_certificate, versions
-from bigembed.estimator.extension import Extension, consistent, kind_of, leaves_out
+from bigembed.estimator.extension import Extension, consistent, float_dtype, leaves_out
 from bigembed.estimator.frame import SHOWN, FrameReference, FrameRule, frame_figures, frame_in, place_of
 from bigembed.estimator.reporting import Shown, warn_of
 from bigembed.estimator.scikit_learn import DeclaredOrder, Framed, Parametrized, Routed, coordinate_names, html_of
@@ -140,7 +140,7 @@ class Estimator(Parametrized, RunParameters, Framed, Routed, Shown, ABC):
         self.__dict__.pop("_embedding", None)
         self._run, self._source, self._in_memory, self._on_demand = run, source, in_memory, tuple(on_demand)
         given = source.dtype if dtype is None and source is not None else dtype
-        self._dtype = str(kind_of(np.dtype(given)))
+        self._dtype = str(float_dtype(np.dtype(given)))
         self._parameters = copy_parameters(self._own_params())
         self._stored_arrays: dict[str, tuple[str, str]] = {}
         self._set_fitted(run)

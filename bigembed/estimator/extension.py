@@ -246,7 +246,7 @@ def rows_of(estimator: Any, X: Any, back: Callable[[Any], Array], m: int, d: int
         raise InputError(f"coordinates have dtype {given.dtype}; numbers are needed (bool, int, uint or float)")
     if held:
         return converted(given, back)
-    dtype = kind_of(given.dtype)
+    dtype = float_dtype(given.dtype)
     whole = given.rechunk({1: m})
     return whole.map_blocks(converted, back, dtype=dtype, chunks=(whole.chunks[0], (d,)), meta=np.empty((0, 0), dtype))
 
@@ -259,12 +259,16 @@ def unframed(coordinates: Any, back: Callable[[Any], Array], frame: Alignment) -
 def converted(coordinates: Any, back: Callable[[Any], Array]) -> Array:
     """Rows of coordinates in memory; float32 for float32, else float64."""
     given = np.asarray(coordinates)
-    return back(given).astype(kind_of(given.dtype), copy=False)
+    return back(given).astype(float_dtype(given.dtype), copy=False)
 
 
-def kind_of(dtype: Any) -> np.dtype[Any]:
-    """The dtype of what follows from numbers of this one."""
-    return np.dtype(np.float32 if dtype == np.float32 else np.float64)
+def float_dtype(dtype: Any) -> np.dtype[Any]:
+    """The dtype of what follows from numbers of this one: float32 for float32 of either byte order, else float64.
+
+    >>> float_dtype(">f4"), float_dtype("int8")
+    (dtype('float32'), dtype('float64'))
+    """
+    return np.dtype(np.float32 if np.dtype(dtype).newbyteorder("=") == np.float32 else np.float64)
 
 
 # ----------------------------------------------------------------------------------------------------- input order

@@ -142,6 +142,17 @@ def test_coordinates_in_memory_have_the_dtype_of_the_rows(name: str) -> None:
         assert found.__sklearn_tags__().transformer_tags.preserves_dtype == ["float64", "float32"]
 
 
+@pytest.mark.parametrize("name", by_default(TABLES, only=WAYS))
+def test_the_other_order_of_bytes_gives_the_same_coordinates(name: str) -> None:
+    """As rows of FITS, of IDL and of older netCDF files have."""
+    swapped = CASES[name].X(N).astype(">f4")
+    found, known = CASES[name].fit(swapped), fitted(name)
+    assert found.embedding_.dtype == np.float32
+    np.testing.assert_array_equal(found.embedding_, CASES[name].fit(swapped.astype("<f4")).embedding_)
+    new = CASES[name].new(N).astype(">f4")
+    np.testing.assert_array_equal(known.transform(new), known.transform(new.astype("<f4")))
+
+
 @these(("pca", "diffusion_map", "linear_discriminant", "umap"), "name", [name for name in TABLES if CASES[name].plain])
 def test_frames_come_out_where_they_are_asked_for(name: str) -> None:
     case = CASES[name]
