@@ -134,8 +134,8 @@ def _about(key: str, rows: int, panes: list[dict[str, Any]]) -> dict[str, Any]:
 def _publish(partial: Path, place: Path) -> None:
     """Give what is whole its name, in place of what had it."""
     (partial / BEGUN).unlink(missing_ok=True)
-    for done in partial.glob(f"*/{DONE}"):
-        done.unlink()
+    for left in (*partial.glob(f"*/{DONE}"), *partial.rglob("*.partial")):  # (of writes that were killed)
+        left.unlink()
     if place.exists() and not (place / ABOUT).is_file():
         place.rmdir()
     retire(place)

@@ -197,7 +197,8 @@ def test_what_a_killed_view_has_done_is_used(small: None, tmp_path: Path, monkey
         patch.setattr("bigembed.viewer.building.draw_map", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             be.view(tmp_path / "points.npy", tmp_path / "page")
-    assert (tmp_path / "page.partial").is_dir()
+    unfinished = tmp_path / "page.partial" / "m0p0" / "drawn.json.1.partial"
+    unfinished.write_text("{")  # (as a write leaves it that is killed)
 
     def scatter(*given: Any, **known: Any) -> Any:
         known["scene"] = None  # (nothing is read again)
@@ -205,6 +206,7 @@ def test_what_a_killed_view_has_done_is_used(small: None, tmp_path: Path, monkey
 
     monkeypatch.setattr(sorting, "scatter_block", scatter)
     assert be.view(tmp_path / "points.npy", tmp_path / "page").rows == 12_000
+    assert not list((tmp_path / "page").rglob("*.partial"))
 
 
 def test_the_same_folder_is_left_and_another_is_replaced(tmp_path: Path) -> None:
