@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError
+from bigembed.rows.exact import refuse_rounded, rows_of_entries
 from bigembed.rows.opening import open_zarr, unmasked
-from bigembed.rows.reader import EXACT, TEXT, is_text, read_ranges
+from bigembed.rows.reader import TEXT, is_text, read_ranges
 from bigembed.runtime import reads
 from bigembed.runtime.blocks import Array, align_arrays, block_rows, is_scipy_sparse, is_sparse
 from bigembed.runtime.executors import executor_now
@@ -242,26 +243,9 @@ def as_worked(rows: Any, dtype: Any, start: int = 0, what: str = "rows") -> Any:
     """
     sparse = hasattr(rows, "indptr")
     given = rows.data if sparse else np.asarray(rows)
-    if given.dtype.kind in "iu" and given.dtype.itemsize == 8 and np.dtype(dtype).kind == "f":
+    if np.dtype(dtype).kind == "f":
         refuse_rounded(given, rows.indptr if sparse else None, start, what)
     return rows.astype(dtype, copy=False) if sparse else np.asarray(given, dtype)
-
-
-def refuse_rounded(given: Array, indptr: Array | None, start: int, what: str) -> None:
-    """InputError where integers of 64 bits are not exact in float64."""
-    if not given.size or (given.max() <= EXACT and (given.dtype.kind == "u" or given.min() >= -EXACT)):
-        return
-    there = given.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        same = (there < 2.0 ** (64 - (given.dtype.kind == "i"))) & (there.astype(given.dtype) == given)
-    wrong = np.argwhere(~same)
-    if len(wrong):
-        value, rows = given[tuple(wrong[0])], _rows_of(wrong, indptr)
-        raise InputError(
-            f"{what}: integers beyond 2^53, which float64 would round, at least {len(wrong):,}, the first ones in rows "
-            f"{(np.unique(rows)[:10] + start).tolist()}, such as {value}. Take an offset off them, or leave the column "
-            "out (an id names rows: ids)"
-        )
 
 
 def as_declared(computed: Any, dtype: np.dtype[Any], start: int = 0) -> Array:
@@ -302,17 +286,12 @@ def require_declared(rows: Any, dtype: np.dtype[Any], start: int = 0) -> None:
         wrong = (declared != expected) & ~(np.isnan(declared) & np.isnan(expected))
     if wrong.any():
         first = np.argwhere(wrong)[:1]
-        row = _rows_of(first, rows.indptr if sparse else None)[0] + start
+        row = rows_of_entries(first, rows.indptr if sparse else None)[0] + start
         raise InputError(
             f"rows are declared as {dtype}, and hold other numbers as {given.dtype}: {np.count_nonzero(wrong)}, the "
             f"first in row {row}, {given[tuple(first[0])]}. Where the Dask array is made, give the dtype of its blocks "
             f"(dtype= or meta=), or convert them: X.astype('{given.dtype}')"
         )
-
-
-def _rows_of(entries: Array, indptr: Array | None) -> Array:
-    """The rows of entries (k, axes) of an array, or of those stored in CSR rows."""
-    return entries[:, 0] if indptr is None else np.searchsorted(indptr, entries[:, 0], side="right") - 1
 
 
 # ------------------------------------------------------------------------------------------------------ row blocks

@@ -15,6 +15,7 @@ import numpy as np
 
 from bigembed.errors import InputError, InputTypeError, needed
 from bigembed.rows import RowSource, as_declared, opening, refuse_fields, rows_at, work_dtype
+from bigembed.rows.exact import refuse_rounded
 from bigembed.rows.formats.binary import is_idx, read_idx
 from bigembed.rows.formats.copying import write_dask
 from bigembed.rows.formats.hdf5 import opened, require_held
@@ -434,4 +435,7 @@ def of_frame(X: Any, names: Sequence[str] = ()) -> Array:
     kinds = {values.dtype.kind for _, values in columns}
     if not (kinds <= {*"iuf"} or kinds == {"b"}) or not columns:
         return numbers_of(columns)
+    if np.result_type(*(values.dtype for _, values in columns)).kind == "f":  # (NumPy rounds integers beside floats)
+        for name, values in columns:
+            refuse_rounded(values, None, 0, f"column {name}")
     return np.column_stack([values for _, values in columns]) if names or is_arrow(X) else opening.as_array(X)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self, cast
 import numpy as np
 
 from bigembed.errors import InputError, InputTypeError, meant
+from bigembed.rows.exact import EXACT, refuse_rounded
 from bigembed.runtime.blocks import BLOCK_BYTES, Array
 from bigembed.store import everywhere
 from bigembed.store.files import reading_foreign
@@ -21,8 +22,6 @@ TEXT: np.dtype[Any] = np.dtypes.StringDType()
 """Of a vector of text (names of the rows, say), which is stored as UTF-8 of any length."""
 HINTED, LISTED = 3, 12
 """Names that an error lists."""
-EXACT = 1 << 53
-"""Integers up to here are numbers of float64, all of them."""
 ARROW, HDF5 = 72 << 20, 32 << 20
 """Bytes that a process holds once it has read by pyarrow, and by h5py or netCDF4, besides the rows."""
 FLOATS = ("halffloat", "float", "double")
@@ -338,10 +337,22 @@ def is_arrow(X: Any) -> bool:
 
 def columns_of(X: Any) -> list[tuple[Any, Array]]:
     """The names of the columns of a data frame, and what they hold; several may have one name."""
+    each: Iterable[tuple[Any, Any]]
     if is_arrow(X):
-        return [(name, np.asarray(column)) for name, column in zip(X.column_names, X.columns, strict=True)]
-    each = X.items() if hasattr(X, "items") else ((column.name, column) for column in X.iter_columns())
-    return [(name, np.asarray(column)) for name, column in each]
+        each = zip(X.column_names, X.columns, strict=True)
+    else:
+        each = X.items() if hasattr(X, "items") else ((column.name, column) for column in X.iter_columns())
+    return [(name, _values_of(name, column)) for name, column in each]
+
+
+def _values_of(name: Any, column: Any) -> Array:
+    """What a column holds; InputError where its integers, which are floats since some are missing, are rounded."""
+    found = np.asarray(column)
+    kind = str(getattr(column, "dtype", None) or getattr(column, "type", "")).lower()
+    if found.dtype.kind == "f" and kind.startswith(("int64", "uint64")):
+        fill = column.fill_null if hasattr(column, "fill_null") else column.fillna
+        refuse_rounded(np.asarray(fill(0)), None, 0, f"column {name}")
+    return found
 
 
 def lazy_numbers(X: Any) -> Any:
@@ -353,8 +364,18 @@ def lazy_numbers(X: Any) -> Any:
         raise InputError(f"rows hold columns that are not numbers: {listed(wrong)}. {REMEDY}")
     plain = all(isinstance(dtype, np.dtype) for dtype in X.dtypes) and len({kind == "b" for kind in kinds.values()}) < 2
     known = {name for name, dtype in X.dtypes.items() if isinstance(dtype, np.dtype) and dtype.kind != "b"}
+    if {*kinds.values()} - {*"iu"} and any(str(dtype).lower().endswith("int64") for dtype in X.dtypes):
+        X = X.map_partitions(_unrounded, meta=X._meta)
     X = X.astype(decimals) if decimals else X  # (from text each is rounded once)
     return X if plain else X.astype({name: "float64" for name in kinds if name not in known})
+
+
+def _unrounded(frame: Any) -> Any:
+    """A part of a Dask data frame, whose integers beside floats NumPy would round."""
+    for name, column in frame.items():
+        if getattr(column.dtype, "kind", "O") in "iu":
+            refuse_rounded(column.dropna().to_numpy(), None, 0, f"column {name} (rows counted from its partition on)")
+    return frame
 
 
 def numbers_of(columns: Iterable[tuple[Any, Array]], numbered: bool = False) -> Array:
@@ -386,6 +407,7 @@ def numbers_of(columns: Iterable[tuple[Any, Array]], numbered: bool = False) -> 
 def as_numbers(name: Any, values: Array) -> Array:
     """A column as float64; TypeError or ValueError where it is not of numbers."""
     if values.dtype.kind in "biuf":
+        refuse_rounded(values, None, 0, f"column {name}")
         return values.astype(np.float64)
     if values.dtype.kind == "c":
         raise InputError(f"Complex data not supported: rows must be real numbers, and column {name} is complex")

@@ -21,6 +21,7 @@ import numpy as np
 from bigembed.errors import InputError, needed
 from bigembed.rows import categories as coded
 from bigembed.rows import reader
+from bigembed.rows.exact import EXACT
 from bigembed.rows.formats.quotes import Quotes, line_of, records
 from bigembed.rows.formats.tables import FORMULA, batch_rows_of
 from bigembed.rows.missing import missing_values
@@ -139,7 +140,7 @@ class DelimitedReader:
                     raise missing_values(self._numbered(), len(self.shape) == 1)
                 coded.refuse_unknown(part, self.categories, self.strict, first + low, f"{self.path}: ")
                 rows = batch_rows_of(part, self.columns, self.dtype, self.categories)
-                if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= reader.EXACT).any():
+                if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= EXACT).any():
                     self._refuse_rounded()
                     looked = True
                 yield rows if len(self.shape) == 2 else unguarded(rows[:, 0])

@@ -16,6 +16,7 @@ import numpy as np
 from bigembed.errors import ExistingOutputError, InputError, needed
 from bigembed.rows import RowSource, arrow, as_worked, reader
 from bigembed.rows import categories as coded
+from bigembed.rows.exact import EXACT
 from bigembed.rows.formats.schemas import (
     LISTS,
     expanded,
@@ -150,7 +151,7 @@ def _column_rows(column: Any, name: str, dtype: np.dtype[Any], categories: coded
     values = arrow.values_of(column)
     if column.null_count and values.dtype == object:  # (of booleans)
         values = np.array([np.nan if one is None else one for one in values], np.float64)
-    if str(column.type).startswith(reader.DECIMAL) and (np.abs(values) >= reader.EXACT).any():
+    if str(column.type).startswith(reader.DECIMAL) and (np.abs(values) >= EXACT).any():
         reader.as_numbers(name, np.array(column.to_pylist(), object))  # (refuses whole ones that float64 would round)
     return np.asarray(as_worked(values, dtype, what=f"column {name}"))
 

@@ -28,6 +28,10 @@ from bigembed.store import arrays
 from bigembed.store.arrays import write_array
 
 try:
+    import dask.dataframe as dd
+except ImportError:
+    dd = None
+try:
     import xarray as xr
 except ImportError:
     xr = None
@@ -338,6 +342,24 @@ class TestInput:
             be.PCA(1).fit(frame[:4].assign(big=pd.Series([0, None, 2, (1 << 53) + 1], dtype=object)))
         texts = frame.astype(str)
         np.testing.assert_array_equal(be.PCA(1).fit_transform(texts), be.PCA(1).fit_transform(texts.astype(float)))
+
+    @pytest.mark.parametrize("kind", ["int64", "uint64", "Int64", "int64 with gaps"])
+    @pytest.mark.parametrize("beside", [0.5, True, "0.5"])
+    def test_integers_beside_other_numbers_are_not_rounded(self, kind: str, beside: Any) -> None:
+        gap = kind.endswith("gaps")
+        for first in (1 << 53, 0):
+            whole = pd.Series(np.arange(60) + first, dtype="Int64" if gap else kind)
+            if gap:
+                whole[7] = pd.NA
+            frame = pd.DataFrame({"x": [beside] * 60, "big": whole})
+            given = [frame, pa.Table.from_pandas(frame)]
+            given += [dd.from_pandas(frame, npartitions=3)] if dd is not None and not isinstance(beside, str) else []
+            for one in given:
+                if first:
+                    with pytest.raises(InputError, match=r"(column big|row 1 holds).*beyond 2\^53"):
+                        be.Missing(fill="median").fit(one)
+                else:
+                    assert be.Missing(fill="median").fit(one).transform(frame)[59, 1] == 59
 
 
 def computed(rows: Any, dtype: str, sparsely: bool = False) -> Any:
