@@ -107,7 +107,9 @@ class DescendedEstimator(on_graph.GraphEstimator):
 
     def _unfolding(self) -> str:
         """Return what may keep parts of the rows from lying on each other."""
-        return "take init='pca' or 'random', more n_components, or an array as init"
+        own = self.init if isinstance(self.init, str) else ""
+        others = " or ".join(repr(rule) for rule in ("pca", "random") if rule != own)
+        return f"take init={others}, more n_components, or an array as init"
 
     def _memory(self) -> bool | None:
         """Return whether weights and points are to be in memory; None where their size decides."""
@@ -158,8 +160,8 @@ def one_sided(seen: dict[str, Any], poor: str, good: str, enough: float, times: 
 def folded(seen: dict[str, Any], remedy: str) -> list[str]:
     """Say of a judgement that parts of the rows lie on top of each other, each well drawn, and what may help."""
     what = (
-        "neighbors are together, but lie on top of rows from elsewhere (a fold). Do not read groups or closeness from "
-        f"it; {remedy}"
+        "neighbors are together, but lie on top of rows from elsewhere (a fold, or rows of more dimensions than the "
+        f"map). Do not read groups or closeness from it; {remedy}"
     )
     return one_sided(seen, "trustworthiness", "continuity", TRUSTED, FOLDED, what)
 

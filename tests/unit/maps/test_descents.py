@@ -444,6 +444,8 @@ class TestUMAP:
         X /= np.linalg.norm(X, axis=1, keepdims=True)
         with pytest.warns(MapWarning, match="neighbors are together, but lie on top of rows from elsewhere"):
             be.UMAP(init=3 * X[:, :2], n_epochs=10).fit(X)
+        with pytest.warns(MapWarning, match="take init='random', more n_components"):  # (not the one that is in use)
+            be.UMAP(init="pca", n_epochs=5).fit(X)
         with warnings.catch_warnings():
             warnings.simplefilter("error", MapWarning)
             be.UMAP(n_epochs=100).fit(digits(600)[0])
