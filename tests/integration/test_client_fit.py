@@ -23,6 +23,7 @@ from distributed import Client, LocalCluster, worker_client
 
 import bigembed as be
 from bigembed.errors import BigembedWarning, ClusterError, InputError, InterruptedRun, PlanError
+from bigembed.jobs.places.cluster import KEPT, LOST
 from bigembed.runtime import using
 from bigembed.runtime.blocks import map_blocks
 from bigembed.runtime.client_executor import INLINE
@@ -41,7 +42,7 @@ def started(workers: int = 2, **options: Any) -> Iterator[Client]:
     """A cluster of the user's and its client, the current one of this context only."""
     asked = {"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None, "preload": [FEW], **options}
     with (
-        dask.config.set({"distributed.admin.tick.interval": "500ms"}),
+        dask.config.set({"distributed.admin.tick.interval": "500ms", LOST: KEPT}),
         LocalCluster(n_workers=workers, **asked) as cluster,
         Client(cluster, set_as_default=False) as client,
         client.as_current(),

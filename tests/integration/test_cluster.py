@@ -12,6 +12,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
+import dask
 import numpy as np
 import psutil
 import pytest
@@ -150,6 +151,16 @@ def test_tasks_that_kill_their_worker_once_are_repeated(place, tmp_path, size):
     given = {"folder": str(tmp_path), "table": np.zeros(size)}
     with executor(place.executor):
         assert map_blocks(tasks.die_once, [(i,) for i in range(6)], **given) == list(range(6))
+
+
+def test_a_worker_that_takes_long_to_start_again_is_not_given_up(tmp_path):
+    given = {"folder": str(tmp_path)}
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}),  # (of others' clusters)
+        cluster(ClusterTable(workers=1, memory=1 << 30, no_workers_timeout=200), "embedded") as small,
+        executor(small.executor),
+    ):
+        assert map_blocks(tasks.die_once, [(0,)], **given) == [0]
 
 
 def test_a_worker_that_sees_another_file_system_is_named(place, tmp_path, monkeypatch):

@@ -127,6 +127,9 @@ MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
 """Of glibc's ``mallopt``."""
 STARTS = 2
 """Times that the processes of an embedded cluster are started."""
+LOST, KEPT = "distributed.deploy.lost-worker-timeout", "1000d"
+"""Dask looks, 15 s after a worker has died, whether it is there, and ends its nanny for good where it is not: where it
+takes longer to start, or has died once more just now. Here its nanny starts it however long that takes."""
 SILENT = logging.CRITICAL + 1
 """Level of what Dask's loggers print while an embedded cluster runs: errors of tasks come with their results."""
 PRINTED = "printed"
@@ -144,7 +147,7 @@ def embedded(table: places.ClusterTable, stack: ExitStack) -> places.Place:
     _keep_memory()
     scratch = stack.enter_context(temporary("workers"))
     stack.callback(_release_folders, scratch)
-    of_scheduler = {**places.settings(table), "temporary-directory": str(scratch)}
+    of_scheduler = {**places.settings(table), LOST: KEPT, "temporary-directory": str(scratch)}
     stack.enter_context(dask.config.set(of_scheduler))
     stack.enter_context(silence_logging_cmgr(SILENT))  # (one that did not close would leave it so)
     stack.callback(_log_printed, scratch / PRINTED)

@@ -102,6 +102,7 @@ class MemoryPeak:
 # It is replaced in one step, so that the collector never reads half of it.
 
 STATES = ("planned", "running", "interrupted", "failed", "done")
+LAST_SUCCESS = "bigembed_run_last_success_time_seconds"
 
 
 @dataclass
@@ -133,9 +134,21 @@ class Metrics:
     """Seconds that what is left takes, as far as is known."""
 
     def __enter__(self) -> Self:
-        if self.path is not None:
-            import prometheus_client  # noqa: F401  (now, so that the plan counts its memory)
+        if self.path is not None:  # (prometheus_client is loaded now, so that the plan counts its memory)
+            self.last_success = self._last_success_there(self.path)
         return self
+
+    def _last_success_there(self, path: Path) -> float | None:
+        """Return when the run last ended well, as the file of an earlier start says: this one may fail before it has
+        read the status of the run."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        with suppress(OSError, ValueError):  # (none yet, or not ours)
+            for family in text_string_to_metric_families(path.read_text()):
+                for sample in family.samples:
+                    if sample.name == LAST_SUCCESS and sample.labels.get("run") == self.run:
+                        return float(sample.value)
+        return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, LockedError):
@@ -163,7 +176,7 @@ class Metrics:
         states = {(state,): float(state == self.state) for state in STATES}
         gauge("run_state", "1 for the state that the run is in.", states, "state")
         gauge("run_started_time_seconds", "When the run was started.", {(): self.started})
-        gauge("run_last_success_time_seconds", "When the run last ended well.", {(): self.last_success})
+        gauge(LAST_SUCCESS.removeprefix("bigembed_"), "When the run last ended well.", {(): self.last_success})
         gauge("run_exit_status", "Exit status of the run, once it ended.", {(): self.exit_status})
         gauge("run_rows", "Rows of the input.", {(): self.rows})
         gauge("run_passes", "Planned passes over the rows or the matrix.", {(): self.passes})
