@@ -139,6 +139,8 @@ def _ports(count: int) -> list[int]:
     generator = random.Random()
     while len(found) < count:
         port = generator.randrange(12_000, 22_000)
+        if port in found:
+            continue
         with socket.socket() as free, socket.socket() as above, suppress(OSError):
             free.bind(("127.0.0.1", port))
             above.bind(("127.0.0.1", port + 10_000))

@@ -383,8 +383,8 @@ def test_a_server_that_hangs_is_waited_for(place, server, rows):
     ingest_rows(place / "x.zarr", rows)
     server.process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, server.process.pid, os.WSTOPPED)  # (a busy machine stops it later)
-    threading.Timer(2, server.process.send_signal, [signal.SIGCONT]).start()
     began = time.monotonic()
+    threading.Timer(2, server.process.send_signal, [signal.SIGCONT]).start()
     np.testing.assert_array_equal(read_array(place / "x.zarr"), rows)
     assert time.monotonic() - began > 1
 

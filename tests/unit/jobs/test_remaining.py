@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bigembed.jobs import watching as reporter
+from bigembed.jobs.planning import Rates
 from bigembed.jobs.planning import times as module
 from bigembed.jobs.planning.times import PlannedStage, RemainingTime
 from bigembed.jobs.run import run_job
@@ -82,6 +83,8 @@ def test_a_job_on_a_slow_store_says_how_long_is_left(tmp_path, monkeypatch, caps
     read = arrays.RowChunks.read
     monkeypatch.setattr(arrays.RowChunks, "read", lambda *asked: time.sleep(0.15) or read(*asked))
     monkeypatch.setattr(reporter, "SECONDS", 0.0)
+    planned = Rates(read=1e9, write=1e9, product=1e9, look=1e8)  # (a store of this machine may be slow, too)
+    monkeypatch.setattr("bigembed.jobs.planning.plan.rates", lambda folder, renew: planned)
     events, standing, console = [], [], Console(as_json=True)
 
     def hear(seconds):

@@ -127,12 +127,12 @@ class TestLock:
         lock = take(tmp_path)
         lock._stop.set()
         lock._thread.join()
-        path = rewrite(tmp_path, host="elsewhere", heartbeat=1.0, pid=1)
-        beaten = time.time() - PATIENCE + 4
+        path = rewrite(tmp_path, host="elsewhere", heartbeat=100.0, pid=1)
+        beaten = time.time() - PATIENCE * 100 + 400
         os.utime(path, (beaten, beaten))
         with pytest.raises(LockedError, match=r"process 1 on elsewhere.*no sign of life for \d+ s"):
             take(tmp_path)
-        late = time.time() - PATIENCE - 1
+        late = time.time() - PATIENCE * 100 - 1
         os.utime(path, (late, late))
         with hold(tmp_path) as taken:
             assert taken.number == lock.number + 1
@@ -281,7 +281,7 @@ class TestLock:
         for process in processes:
             process.start()
         for process in processes:
-            process.join(60)
+            process.join(280)
             assert process.exitcode == 0
         lines = (tmp_path / "log").read_text().split("\n")[:-1]
         assert len(lines) == 2 * 4 * 15
