@@ -44,6 +44,8 @@ SHARED: set[int] = set()
 """Processes of the workers that all tests of this process share."""
 folder, claimed = pytest.StashKey[str](), pytest.StashKey[str]()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # (each of hundreds of processes would compile the package anew)
+for name in ("CLICOLOR_FORCE", "FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE"):
+    os.environ.pop(name, None)  # (colours, which stand within the words that tests look for)
 hypothesis.settings.register_profile("tests", max_examples=15, deadline=None)  # (a busy machine is no failure)
 hypothesis.settings.load_profile("tests")
 

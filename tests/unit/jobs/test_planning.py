@@ -117,6 +117,7 @@ class TestPlan:
         self, monkeypatch
     ):
         monkeypatch.setattr("bigembed.jobs.planning.resources.machine_memory", lambda: 9000 * MIB)
+        monkeypatch.setattr("bigembed.jobs.places.cluster.coordinator_threads", lambda workers: workers)
         cost = Cost(
             passes=4, read=400, exchanged=800, scratch=3000 * MIB, memory=200 * MIB, spared=150 * MIB, held=4000 * MIB,
             part=3200 * MIB, checkpoint=20, coordinator=10 * MIB,
