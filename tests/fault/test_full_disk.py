@@ -24,7 +24,7 @@ def test_a_full_disk_is_one_line_and_the_job_goes_on(tmp_path, how):
         if how == "mounted" and not mounted:
             pytest.skip("this user may not mount")
         np.save(disk / "rows.npy", np.random.default_rng(0).normal(size=(20_000, 100)).astype("f4"))
-        job = write(disk, 1.5, "workers = 1\nmemory = '1 GiB'" if how == "mounted" else "")
+        job = write(disk, 4.0, "workers = 1\nmemory = '1 GiB'" if how == "mounted" else "")
         process = start("run", job)
         wait_for(process, disk, "mean")
         time.sleep(0.3)

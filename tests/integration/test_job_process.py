@@ -74,7 +74,7 @@ def wait_for(process, folder, stage):
     ],
 )
 def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(tmp_path, number, group):
-    job = write(tmp_path, 3.0)  # (a second command starts and is refused meanwhile)
+    job = write(tmp_path, 60.0)  # (a second command starts and is refused meanwhile)
     process = start("run", job)
     wait_for(process, tmp_path, "mean")
     second = here("run", job)
@@ -100,7 +100,7 @@ def test_a_killed_job_leaves_no_workers_and_is_resumed(tmp_path):
     manifest = tmp_path / "run.zarr" / "manifest" / "center.json"
     expected = json.loads(manifest.read_text())["files"]
     (tmp_path / "run.zarr" / "manifest" / "mean.json").unlink()
-    process = start("run", write(tmp_path, 1.0))
+    process = start("run", write(tmp_path, 60.0))
     wait_for(process, tmp_path, "mean")
     time.sleep(0.5)
     children = psutil.Process(process.pid).children(recursive=True)
