@@ -33,7 +33,7 @@ from tests.blocks import blocks_of
 from tests.conformance import test_spaces as suite
 from tests.operator_views import memory_matrix
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 ROOM = 1 << 30
 HERE, WORKERS, FILES = "in the memory of this process", "in the memory of the workers", "in files"
 
