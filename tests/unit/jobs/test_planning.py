@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from dataclasses import replace
@@ -56,13 +57,18 @@ from tests.some import a_few
 MIB = 1 << 20
 
 
+def output():
+    """A path in a folder that this user may write, as the tree may not be."""
+    return f"{tempfile.gettempdir()}/out"
+
+
 def plan_of(kind="embedded", limit=1000 * MIB, free=10**12, published=(), workers=3):
     costs = (
         ("a", Cost(passes=1, read=100, disk=50, scratch=70, memory=200 * MIB, coordinator=10 * MIB)),
         ("b", Cost(passes=2.5, read=10, write=5, disk=30, scratch=20, memory=300 * MIB, coordinator=40 * MIB)),
     )
     where = Resources(kind, workers, limit, 100 * MIB, 50 * MIB, 5 * MIB)
-    return Plan("in", "out", (10, 2), "float32", where, costs, published, free)
+    return Plan("in", output(), (10, 2), "float32", where, costs, published, free)
 
 
 class TestPlan:
@@ -277,9 +283,8 @@ RATES = Rates(read=1e8, write=5e7, product=1e9, look=1e7)
 def plan_of_calibrate(**changes):
     place = Resources("embedded", 1, None, 0, 0, 0, 0.0, 3.0)
     stages = (("a", Cost(read=10**8)), ("b", Cost(read=2 * 10**8)))
-    return Plan(
-        "in", "out", (10, 2), "float32", place, stages, **{"published": (), "free_disk": 1, "rates": RATES} | changes
-    )
+    given = {"published": (), "free_disk": 1, "rates": RATES} | changes
+    return Plan("in", output(), (10, 2), "float32", place, stages, **given)
 
 
 class TestCalibrate:
