@@ -65,7 +65,9 @@ def test_what_can_be_written_is_left_to_numba(nowhere: Path, monkeypatch: pytest
 def test_functions_are_compiled_where_no_usual_folder_can_be_written(nowhere: Path, found: bool) -> None:
     """With the folders that are left to numba taken away, as their permissions would."""
     code = (
-        "import bigembed.compiled_code as c, numba.core.caching as n\n"
+        "import os, bigembed.compiled_code as c\n"
+        "os.environ.pop(c.VARIABLE, None)\n"  # (one was found already where this user may not write the package)
+        "import numba.core.caching as n\n"
         f"if {found}: c.find_folder({CLOSED!r})\n"
         "n.CacheImpl._locator_classes = [n.UserProvidedCacheLocator]\n"
         "import bigembed.maps.walk.compiled\n"
