@@ -190,15 +190,16 @@ def _cost_of(source: RowSource, asked: PrincipalOptions, solver: Solver, width: 
     if solver is direct:
         return Cost.of(coordinator=[ArraySpec("covariance and vectors", d, 6 * d)])
     passes, block = min(EXPECTED_PASSES, asked.max_passes), _block(d, width)
-    panel = ArraySpec("directions of a pass", d, block, times=4)
+    panel, kept = ArraySpec("directions of a pass", d, block, times=4), blocks_kept(d, block) * block
     return Cost.of(
         reads=[rows_of(source, passes)],
         leaves=sums_of_groups(source, panel.nbytes // 4),
         task=[*window_of(source), panel],
-        coordinator=[ArraySpec("directions", d, blocks_kept(d, block) * block)],
+        coordinator=[ArraySpec("directions", d, kept)],
         passes=passes,
         most_passes=asked.max_passes,
         flops=4.0 * passes * source.shape[0] * gram.numbers_of_row(source) * block,
+        serial_flops=8.0 * passes * d * kept * block,  # (three times against the directions so far, half of the kept)
     )
 
 
