@@ -397,7 +397,7 @@ def run_judgement(context: Context, estimator: Any, source: RowSource, metric: A
     rows = sample.rows.toarray() if is_sparse(sample.rows) else sample.rows
     kept = "" if source.sparse else context.path("")
     drawn = _as_source(context, "drawn", rows), _as_source(context, "shown", coordinates)
-    found = _figures(context, *drawn, metric, SAMPLES, kept)
+    found = _figures(context, *drawn, metric, SAMPLES, kept, RowSource(numbers.shape, numbers.dtype, array=numbers))
     low = min(found[name]["value"] for name in DOUBTED) < FAITHFUL if "unmeasured" not in found else False
     if low and getattr(estimator, "principal", False):
         found["left_out"] = left_out(rows, coordinates)
@@ -419,11 +419,17 @@ def run_whole_judgement(
 
 
 def _figures(
-    context: Context, rows: RowSource, shown: RowSource, metric: Any, samples: int, kept: str = ""
+    context: Context,
+    rows: RowSource,
+    shown: RowSource,
+    metric: Any,
+    samples: int,
+    kept: str = "",
+    numbers: RowSource | None = None,
 ) -> dict[str, Any]:
     asked = {"n_neighbors": NEIGHBORS, "samples": samples, "seed": 0, "metric": metric, "kept": kept}
     try:
-        return preserved(rows, shown, context.exchange, **asked)
+        return preserved(rows, shown, context.exchange, numbers=numbers, **asked)
     except InputError as error:  # (distances beyond float64, zeros by cosine)
         return {"unmeasured": str(error)}
 

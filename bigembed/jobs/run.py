@@ -198,10 +198,13 @@ def _run(
         "warnings": said,
         "leading": leading_columns(fitted),
         "stamps": {path: stamp(path) for path in _files(job) if at(path).exists()},
+        "due": [path for path in (job.output.report, job.output.view) if path],
     }
     files.write_json(root / RECORD, files.sealed(record))
     _report(job, root, reporter)
     _view(job, root, reporter)
+    del record["due"]  # (until here those of the map before may lie there)
+    files.write_json(root / RECORD, files.sealed(record))
     return {**files.read_sealed(root / RECORD), "unchanged": False}
 
 
@@ -372,7 +375,7 @@ def _finished(job: JobSpec, rows: Input, run: Run) -> dict[str, Any] | None:
     record = known_record(run.root)
     if not rows.written or not record.get("finished") or record.get("key") != key_of_run(job, rows):
         return None
-    if _lacked_memory(record):  # (which there may be now: the plan knows)
+    if record.get("due") or _lacked_memory(record):  # (which there may be now: the plan knows)
         return None
     keys = record.get("keys", {})
     whole = bool(keys) and all(_sound(run, name) for name in keys)

@@ -11,7 +11,7 @@ import numpy as np
 
 from bigembed.errors import InputError
 from bigembed.estimator.graph_input import MAX_SOLVED, GraphShape, least_rows
-from bigembed.maps.graph_rows import InOrder, compared_rows, comparison, ordered_weights
+from bigembed.maps.graph_rows import InOrder, OrderedValues, compared_rows, comparison, ordered_weights
 from bigembed.neighbors.components import shortest_bridges
 from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.row_weights import WEIGHTS
@@ -198,10 +198,11 @@ def preserved_in_order(
     context: Context, ordered: Ordered, d: int, shown: RowSource, seed: int, by: ByMetric | None
 ) -> dict[str, Any]:
     """Figures of coordinates in the order of a graph against its rows of d columns, of rows with their own ones."""
-    weights = ordered_weights(context, ordered.starts)
-    sources = (compared_rows(ordered, d), shown, *(() if weights is None else (weights,)))
-    rows, own, *mass = own_rows(context, ordered, sources)
-    given: dict[str, Any] = comparison(by) | ({"weights": mass[0]} if mass else {})
+    weights, starts = ordered_weights(context, ordered.starts), tuple(map(int, ordered.starts))
+    ids = OrderedValues((starts[-1],), np.dtype(np.int64), path=context.of("order", "ids"), starts=starts)
+    sources = (compared_rows(ordered, d), shown, ids, *(() if weights is None else (weights,)))
+    rows, own, numbers, *mass = own_rows(context, ordered, sources)
+    given: dict[str, Any] = comparison(by) | {"numbers": numbers} | ({"weights": mass[0]} if mass else {})
     return preserved_rows(context, rows, own, seed, kept=context.path(""), **given)
 
 

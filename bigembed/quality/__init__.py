@@ -16,6 +16,7 @@ from bigembed.errors import InputError
 from bigembed.quality.coordinates import carried_figure
 from bigembed.quality.figures import (
     columns_figure,
+    counting_figure,
     deciding,
     fills_figure,
     kept_figure,
@@ -81,7 +82,8 @@ def judged(
     A warning each for: constant coordinates; many rows at one place; coordinates *unrelated* to the rows (no figure
     more than 4 standard errors above its value for shuffled coordinates; where more than a tenth of the sampled rows
     have ties at the k-th neighbor, those of neighborhoods above shuffled ones whose tied rows keep all their
-    neighbors); values that may stand for missing ones (:func:`bigembed.quality.figures.fills_figure`); trustworthiness,
+    neighbors); values that may stand for missing ones (:func:`bigembed.quality.figures.fills_figure`); columns that
+    count the rows (:func:`bigembed.quality.figures.counting_figure`); trustworthiness,
     and continuity, below .8, but of principal components that leave out noise alone: no map shows which rows are near
     by noise. A note
     for a column with more than 99 % of the variance (two: 99.9 %), and for duplicated rows.
@@ -104,7 +106,7 @@ def judged(
             "though the rows themselves differ: the map collapses them, and which are neighbors is decided by the row "
             f"number. {collapsed}"
         )
-    warnings += _fills(figures["rows"])
+    warnings += _fills(figures["rows"]) + _counting(figures["rows"])
     if not same_rows and unrelated(figures):
         warnings.append(_unrelated(figures))
         return warnings, _notes(figures)
@@ -133,6 +135,18 @@ def _fills(rows: Mapping[str, Any]) -> list[str]:
         f"In column{'s' * (count > 1)} {named} of the rows (from 0) one value, far beyond all others, stands in up to "
         f"{_percent(rows['fills_share'])} of the sampled rows: it may stand for missing values, as -9999 does. If so, "
         "write NaN there, and leave the rows out or fill them (the step 'missing'); the map shows where it stands"
+    ]
+
+
+def _counting(rows: Mapping[str, Any]) -> list[str]:
+    """That some columns count the rows."""
+    if not (counting := rows.get("counting")):
+        return []
+    named = ", ".join(map(str, counting[:NAMED])) + " of the rows (from 0)"
+    which = f"Columns {named} count" if len(counting) > 1 else f"Column {named} counts"
+    return [
+        f"{which} the rows, as an index or a time does, so that the map shows where a row stands in its file. Leave it "
+        "out, unless that is what you look for"
     ]
 
 
@@ -238,6 +252,7 @@ def preserved(
     metric: Any = "euclidean",
     mapped: bool = False,
     weights: RowSource | None = None,
+    numbers: RowSource | None = None,
     kept: str = "",
 ) -> dict[str, Any]:
     """Figures of coordinates (n, m) against rows (n, d), as plain numbers that JSON can hold.
@@ -253,7 +268,8 @@ def preserved(
     Distances between rows are by ``metric`` (``mapped``: of rows that are mapped for it already), or given, those of
     all rows to the sampled ones (:class:`~bigembed.quality.passes.DistancesToSample`); between coordinates they are
     Euclidean. Of equal ones the smaller row number comes first. ``weights`` (n,) of the rows: figures are means by
-    weight over the sampled rows (neighbors are counted one by one). ``samples`` rows are drawn by ``seed`` (all of n or
+    weight over the sampled rows (neighbors are counted one by one). ``numbers`` (n,): those that the rows have in
+    their file, where they stand in another order. ``samples`` rows are drawn by ``seed`` (all of n or
     fewer), and compared with *all* rows. The same bytes for any chunks and workers. ``kept``: the folder where what
     new rows are compared with is written (:mod:`bigembed.quality.likeness`).
 
@@ -293,15 +309,13 @@ def preserved(
     }
     if surveys[0]:
         drawn_rows = rows_of_parts(surveys[0], d)
-        described["rows"] |= fills_figure(drawn_rows)
+        described["rows"] |= fills_figure(drawn_rows) | counting_figure(drawn_rows, _at(numbers, sample))
         if kept and not is_sparse(drawn_rows):
             write_array(f"{kept}{LIMITS}", column_limits(drawn_rows, surveys[0]["low"], surveys[0]["high"]))
     if kept:
         write_array(f"{kept}{REACH}", reach_of(found["squared"][:, :-1]))
     described["coordinates"] |= carried_figure(coordinates, surveys[1], exchange)
-    mass = None
-    if weights is not None:
-        mass = np.concatenate([np.asarray(weights.read(int(row), int(row) + 1), np.float64) for row in sample])
+    mass = None if weights is None else _at(weights, sample).astype(np.float64)
     return {
         "n": n,
         "d": d,
@@ -316,6 +330,13 @@ def preserved(
         "triplets": triplet_figure(sample, triplets, apart, found_shown["far"], mass),
         **described,
     }
+
+
+def _at(vector: RowSource | None, sample: Array) -> Array:
+    """The entries of a vector at the sampled rows; their numbers where there is none."""
+    if vector is None:
+        return sample
+    return np.concatenate([np.asarray(vector.read(int(row), int(row) + 1)) for row in sample])
 
 
 def kept_arrays(rows: RowSource, n_neighbors: int = NEIGHBORS) -> list[ArraySpec]:

@@ -160,6 +160,28 @@ def fills_figure(sample: Any) -> dict[str, Any]:
     return {"fills": order[:LISTED].tolist(), "fills_count": len(order), "fills_share": float(share.max())}
 
 
+def counting_figure(sample: Any, numbers: Array) -> dict[str, Any]:
+    """Of sampled rows (s, d) with their ``numbers``: columns that count the rows, as an index does.
+
+    ``counting``: the first :data:`LISTED` of those that are a linear function of the row number, whatever its scale.
+    Of fewer than four columns that is not asked: they may be a curve that is drawn by its parameter.
+
+    >>> numbers = np.arange(0, 400, 10)
+    >>> counting_figure(np.column_stack([numbers % 7, 5 - numbers / 400, numbers % 3, numbers % 5]), numbers)
+    {'counting': [1]}
+    """
+    if is_sparse(sample) or len(sample) < LEAST_SAMPLED or sample.shape[1] < LEAST:
+        return {}
+    order = np.argsort(numbers)
+    rows, numbers = sample[order].astype(np.float64), numbers[order]
+    share = (numbers - numbers[0]) / (numbers[-1] - numbers[0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = rows[-1] - rows[0]
+        away = np.abs(rows - rows[0] - share[:, None] * spread).max(axis=0)
+        counting = np.flatnonzero((spread != 0) & (away <= ROUNDED * np.abs(spread)))
+    return {"counting": counting[:LISTED].tolist()} if len(counting) else {}
+
+
 def deciding(figure: Mapping[str, Any], width: int, which: str = "column {} (from 0)") -> tuple[str, str]:
     """Say which column holds more than 99 % of the variance, or which two of four or more 99.9 %; empty if none do.
 

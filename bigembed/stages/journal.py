@@ -194,10 +194,17 @@ def _entries(folder: AnyPath) -> Iterator[Any]:
     """The entries in their order; a line that is damaged is left out."""
     files: list[Any] = [*folder.iterdir()] if folder.is_dir() else []
     for file in sorted(files, key=lambda path: path.name.zfill(20)):
-        for line in file.read_bytes().split(b"\n"):
+        for line in _lines_of(file):
             crc, _, text = line.partition(b" ")
             if text and crc == b"%08x" % google_crc32c.value(text):
                 yield json.loads(text)
+
+
+def _lines_of(file: AnyPath) -> list[bytes]:
+    try:
+        return file.read_bytes().split(b"\n")
+    except IsADirectoryError:  # (damage)
+        return []
 
 
 def _encoded(value: Any) -> Any:

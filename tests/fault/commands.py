@@ -67,6 +67,11 @@ def _there(path: Path) -> str:
     return "there" if path.is_file() and path.stat().st_size else ABSENT
 
 
+def _figures(page: Path) -> str:
+    """How much of the variance the coordinates keep, as a report says."""
+    return repr(re.findall(r"\d coordinates keep [\d.]+ %", page.read_text())) if page.is_file() else ABSENT
+
+
 def _array(path: Path) -> str:
     return sha256(read_array(path).tobytes()).hexdigest() if path.exists() else ABSENT
 
@@ -106,9 +111,9 @@ def _job_seen(folder: Path) -> Seen:
         "run": _run(folder / "run.zarr"),
         "model": _model(folder / "model.zarr"),
         "table": _file(folder / "table.csv"),
-        "picture": _there(folder / "map.png"),
-        "report": _there(folder / "page.html"),
-        "view": _there(folder / "every" / "index.html"),
+        "picture": _file(folder / "map.png"),
+        "report": _figures(folder / "page.html"),
+        **_view_seen(folder),
     }
 
 

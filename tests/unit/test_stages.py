@@ -381,6 +381,16 @@ def test_a_map_that_was_stopped_goes_on_with_the_tasks_that_are_left(tmp_path: P
     assert journaled(tmp_path, [2, 4, 1]) == []
 
 
+def test_a_folder_in_place_of_the_journal_is_damage_and_no_error(tmp_path: Path) -> None:
+    journaled(tmp_path, [2], stop=1)
+    file = tmp_path / "exchange" / "journal" / "0"
+    file.unlink()
+    file.mkdir()
+    assert journaled(tmp_path, [2], stop=1) == [(0, 0)]
+    assert file.is_file()
+    assert journaled(tmp_path, [2]) == [(0, 1)]
+
+
 @pytest.mark.usefixtures("never_due")
 def test_what_was_done_is_on_disk_before_anything_is_deleted(tmp_path: Path) -> None:
     """A kill that leaves no time finds what the maps returned, or what they left."""

@@ -20,6 +20,7 @@ from bigembed import errors
 from bigembed.cli import app
 from bigembed.jobs import extend as extension
 from bigembed.jobs import planning as calibrate
+from bigembed.jobs import run as run_module
 from bigembed.jobs.extend import extend
 from bigembed.jobs.places import ClusterTable, redacted
 from bigembed.jobs.places.cluster import cluster
@@ -229,9 +230,9 @@ class Stopped(BaseException):
     """No handler knows it."""
 
 
-def job(home, path="run.zarr", source="points.zarr", **outputs):
+def job(home, path="run.zarr", source="points.zarr", components=2, **outputs):
     outputs = {"path": path, **outputs}
-    tables = {"input": {"path": source}, "method": {"name": "pca", "n_components": 2}, "output": outputs}
+    tables = {"input": {"path": source}, "method": {"name": "pca", "n_components": components}, "output": outputs}
     return parse_job(tables, home / "job.toml")
 
 
@@ -293,6 +294,24 @@ class TestOutputs:
         with pytest.raises(errors.ExistingOutputError, match="this run did not write it"):
             run_job(job(tmp_path, "two.zarr", **output))
         assert not list(tmp_path.glob(".*making"))
+
+    @pytest.mark.parametrize("before", ["_report", "_view"])
+    def test_a_changed_job_stopped_before_its_last_outputs_makes_them_anew(self, tmp_path, rows, monkeypatch, before):
+        outputs = {"report": "page.html", "view": "every"}
+        run_job(job(tmp_path, **outputs))
+        changed = job(tmp_path, components=1, **outputs)
+
+        def stopped(*_):
+            raise Stopped
+
+        with monkeypatch.context() as patch:
+            patch.setattr(run_module, before, stopped)
+            with pytest.raises(Stopped):
+                run_job(changed)
+        assert not run_job(changed)["unchanged"]
+        assert "coordinate 2" not in (tmp_path / "page.html").read_text()
+        assert "coordinate 2" not in (tmp_path / "every" / "about.js").read_text()
+        assert run_job(changed)["unchanged"]
 
     def test_an_extension_stopped_before_its_table(self, tmp_path, rows, monkeypatch):
         run_job(job(tmp_path, model="model.zarr"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+import warnings
 
 import dask.array as da
 import numpy as np
@@ -138,6 +139,19 @@ def test_values_that_stand_for_none_are_said(fill):
     assert any(text.startswith("In column 2 of the rows") for text in be.certify(X, X[:, :4]).warnings)
     with pytest.warns(be.errors.MapWarning, match=r"In column 2 of the rows .* up to [0-9.]+ % of the sampled"):
         be.Pipeline([be.StandardScaler(), be.UMAP(n_epochs=10)]).fit(X.astype(np.float64))
+
+
+@pytest.mark.parametrize("name", ["PCA", "UMAP", "LandmarkMDS", "DiffusionMap"])
+def test_a_column_that_counts_the_rows_is_said(name):
+    rows = np.random.default_rng(0).normal(size=(400, 5))
+    for column, counts in ((np.arange(400) / 100, True), (np.random.default_rng(1).permutation(400) / 100, False)):
+        rows[:, 3] = column
+        method = getattr(be, name)(n_components=2)
+        with warnings.catch_warnings(record=True) as given:
+            warnings.simplefilter("always")
+            method.fit(rows)
+        said = [*map(str, (one.message for one in given)), *be.certify(rows, method.embedding_, samples=300).warnings]
+        assert sum("Column 3 of the rows (from 0) counts the rows" in one for one in said) == 2 * counts
 
 
 def test_what_is_wrong_is_said():
