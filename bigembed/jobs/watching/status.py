@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import signal
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any, Self
 
 from bigembed import errors
@@ -70,7 +72,9 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
 
     timer = threading.Timer(max(0.0, (deadline or 0.0) - time.time()), ring)
     timer.daemon = True
-    main = threading.current_thread() is threading.main_thread()
+    main, hook = threading.current_thread() is threading.main_thread(), sys.unraisablehook
+    if main:
+        sys.unraisablehook = partial(_unsaid, hook)
     try:
         for signum in SIGNALS if main else ():
             before[signum] = signal.signal(signum, stop)
@@ -94,6 +98,14 @@ def stoppable(output: str, deadline: float | None = None) -> Iterator[None]:
         _stopped.clear()
         _late.clear()
         _restore(before)
+        if main:
+            sys.unraisablehook = hook
+
+
+def _unsaid(hook: Callable[[Any], Any], lost: Any) -> None:
+    """Print nothing of a signal whose exception Python drops: it stops the job all the same."""
+    if lost.exc_type is not Stopped:
+        hook(lost)
 
 
 @contextmanager

@@ -491,15 +491,23 @@ class TestStopping:
 
     def test_a_signal_within_a_finalizer_is_not_lost(self, tmp_path, monkeypatch):
         class Closed:
-            def __del__(self):
-                signal.raise_signal(signal.SIGTERM)
+            def __init__(self, act):
+                self.act = act
 
-        monkeypatch.setattr("sys.unraisablehook", lambda lost: None)
+            def __del__(self):
+                self.act()
+
+        told = []
+        hook = lambda lost: told.append(lost.exc_type)  # noqa: E731
+        monkeypatch.setattr("sys.unraisablehook", hook)
         stopped = pytest.raises(errors.InterruptedRun, match="stopped by SIGTERM")
         with stopped, stoppable(tmp_path):
-            Closed()
+            Closed(lambda: 1 / 0)
+            Closed(lambda: signal.raise_signal(signal.SIGTERM))
             check("out", None)
         check("out", None)
+        assert told == [ZeroDivisionError]  # (of the signal no traceback is printed)
+        assert sys.unraisablehook is hook
 
     def test_outside_of_the_main_thread_the_deadline_counts_between_tasks(self, tmp_path):
         caught = []
