@@ -18,6 +18,7 @@ from bigembed.distance.metrics import NAMES
 from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import STAGE as FRAME
 from bigembed.estimator.frame import FrameReference
+from bigembed.quality.filled import FILLED, PLACES
 from bigembed.quality.likeness import LIMITS, REACH
 from bigembed.rows import RowSource
 from bigembed.runtime.parameters import is_integer
@@ -45,7 +46,7 @@ RUN_PARAMETERS = tuple(field.name for field in fields(RunParameters))
 
 WHOLE = ("coordinates", "clusters", FRAME)
 """Stages of a map of which nothing is dropped."""
-LIKENESS: Mapping[str, tuple[str, ...]] = {"judgement": (LIMITS, REACH)}
+LIKENESS: Mapping[str, tuple[str, ...]] = {"judgement": (LIMITS, REACH), FILLED: (PLACES,)}
 """What every model keeps besides, by stage: that with which new rows are compared."""
 STEP = re.compile(r"step\d+-")
 """How the names of the stages of steps begin."""
@@ -78,6 +79,11 @@ def compares_rows(method: MethodSpec) -> bool:
     """Whether its distances are those of rows, by a metric with a name."""
     metric = getattr(method.estimator, "metric", "euclidean")
     return isinstance(metric, str) and metric in NAMES and not method.pairs
+
+
+def places_rows(method: MethodSpec) -> bool:
+    """Whether it makes maps of rows with columns: no step, and no distances that are given."""
+    return method.estimator.makes_maps and not method.pairs
 
 
 def spec_of(estimator: Any) -> MethodSpec:

@@ -15,8 +15,10 @@ import numpy as np
 from bigembed.errors import MapWarning
 from bigembed.estimator import columns_after, extension_of, run_of
 from bigembed.estimator.extension import complete
-from bigembed.estimator.preprocessing import JUDGEMENT, drawn_numbers, sampled_rows
+from bigembed.estimator.filled import unlike_filled
+from bigembed.estimator.preprocessing import JUDGEMENT
 from bigembed.estimator.reporting import warn
+from bigembed.estimator.sampling import drawn_numbers, sampled_rows
 from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.survey import SCALED, Shape, prepare
@@ -54,14 +56,15 @@ def unlike(estimator: Any, source: RowSource) -> str:
     """
     run: Run = run_of(estimator)
     limits, reach = (_kept(run, name) for name in (LIMITS, REACH))
-    if limits is None and reach is None:
+    sparse = unlike_filled(estimator, source, _looked_at)
+    if limits is None and reach is None and not sparse:
         return ""
     rows = _looked_at(source)
     rows = rows[complete(rows)]
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"sparse": sparse} if sparse else {}
     by_column = rows.shape[0] and not source.sparse and getattr(estimator, "metric", "") not in BY_ROW
     if limits is not None and by_column and limits.shape[1] == source.shape[1]:  # (it may be judged by other columns)
-        found = unlike_columns(rows, limits)
+        found |= unlike_columns(rows, limits)
     if reach is not None and (share := _outside(estimator, rows, reach)) > OUTSIDE:
         found |= {"outside": share}
     if filled := _filled(estimator, source):
@@ -120,7 +123,7 @@ def _kept(run: Run, name: str) -> Array | None:
 
 
 def _said(found: Mapping[str, Any], names: Sequence[str], after: str) -> str:
-    said = []
+    said = list(found.get("sparse", ()))
     if "moved" in found:
         count, which = found["moved_count"], columns_named(found["moved"], names)
         where = f"{count} in all; in the first" if count > 1 else "there"

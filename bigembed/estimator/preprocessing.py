@@ -11,13 +11,15 @@ import numpy as np
 
 from bigembed import estimator as estimators
 from bigembed.errors import InputError, InputTypeError
+from bigembed.estimator.filled import filled_stages
 from bigembed.estimator.frame import with_frame
 from bigembed.estimator.reporting import notify_callbacks
+from bigembed.estimator.sampling import BYTES, count_blocks, count_rows, dense_bytes, drawn_numbers, sampled_rows
 from bigembed.quality import DOUBTED, FAITHFUL, NEIGHBORS, cost_of, kept_arrays, preserved
 from bigembed.quality.left_out import left_out
-from bigembed.rows import RowBlock, RowSource, as_worked, graph_source, reader, rows_at
+from bigembed.rows import RowSource, graph_source, reader, rows_at
 from bigembed.rows.derived import MappedSource, PlannedRows, kept_on_the_way, written_rows
-from bigembed.runtime.blocks import Array, is_sparse, map_blocks
+from bigembed.runtime.blocks import Array, is_sparse
 from bigembed.runtime.executors import executor_now
 from bigembed.stages import (
     ArraySpec,
@@ -32,7 +34,7 @@ from bigembed.stages import (
     window_of,
     within,
 )
-from bigembed.store import arrays, at, files, parcels
+from bigembed.store import arrays, at, files
 
 # ----------------------------------------------------------------------------------------------------- mapped rows
 # Rows as a fitted step makes them, when they are read; new rows through all steps before a method.
@@ -137,6 +139,8 @@ def stages_after(method: estimators.MethodSpec, source: RowSource) -> list[Stage
     if method.steps and source.sparse and not method.sparse:
         refuse_sparse(method.name)
     listed = with_judgement(method, method.list_stages(source), source)
+    if not method.steps and estimators.places_rows(method):
+        listed += filled_stages(source)
     stages = with_frame(method.estimator._frame, method.estimator.frame_rule, listed, source)
     if not method.steps:
         return stages
@@ -175,7 +179,7 @@ def prepare_steps(
     stages: list[Stage] = []
     fitted: list[Any] = []
     written: Stage | None = None
-    known, place = run is not None, ""
+    known, place, looked = run is not None, "", filled_stages(source)
     for number, step in enumerate(steps, 1):
         prefix, step = f"step{number}-{type(step).registered}-", _for_rows(step, source)
         own = [
@@ -193,6 +197,9 @@ def prepare_steps(
             source = _after(made, source)
         else:
             source = _planned(step, source)
+    stages += looked
+    if compute and run is not None:
+        compute(looked, run)
     if written is None or source.sparse or not _pays(source, passes(source)):
         return Prepared(tuple(stages), source, tuple(fitted))
     stages.append(replace(written, on_demand=False))
@@ -262,21 +269,12 @@ def _pays(source: RowSource, passes: float) -> bool:
 # code; more are compared as they are.
 
 JUDGEMENT = "judgement"
-ROWS, SAMPLES = 1_000, 200
-"""Rows that are drawn, and those of them that are compared with all drawn ones."""
-BLOCKS, SHARE = 4, 0.05
-"""Canonical blocks that rows are drawn from, at least, and the share of all blocks beyond that."""
-SPREAD = 8_192
-"""Rows of these blocks together, at least: rows of many columns come in small blocks, and those of a file may lie in
-groups."""
-BYTES = 64 << 20
-"""Of the drawn rows, at the most."""
+SAMPLES = 200
+"""Of the drawn rows those that are compared with all of them."""
 COMPARED = 400
 """Of many sparse rows, those that are compared with all of them."""
 FITTED_TO = ("labels", "weights", "target_density")
 """Vectors that a fit takes, and the map of a row does not."""
-STREAM = 13
-"""Of the random numbers of the sample."""
 
 
 def with_judgement(method: estimators.MethodSpec, stages: Sequence[Stage], source: RowSource) -> list[Stage]:
@@ -298,58 +296,9 @@ def with_judgement(method: estimators.MethodSpec, stages: Sequence[Stage], sourc
     return [*stages, _judgement_stage(estimator, shown, source, metric)]
 
 
-def sampled_rows(source: RowSource, numbers: Array) -> RowBlock:
-    """Rows of ascending numbers, with what is aligned with them; the blocks are read that they are in."""
-    block, first = np.unique(numbers // source.block, return_index=True)
-    tasks = list(zip(block.tolist(), np.split(numbers, first[1:]), strict=True))
-    parts = map_blocks(pick_block, tasks, label="sample", source=source)
-    aligned = {name: np.concatenate([others[name] for _, others in parts]) for name in source.aligned}
-    return RowBlock(0, 0, parcels.stacked([rows for rows, _ in parts]), aligned)
-
-
-def pick_block(number: int, numbers: Array, *, source: RowSource) -> tuple[Any, dict[str, Array]]:
-    """Some rows of a canonical block, and what is aligned with them; of rows in this process no others are copied."""
-    start = number * source.block
-    stop = min(start + source.block, source.shape[0])
-    inside = numbers - start
-    aligned = {name: other.read(start, stop)[inside] for name, other in source.aligned.items()}
-    if source.array is not None:
-        return as_worked(source.array[numbers], source.work), aligned
-    return source.part(start, stop).matrix(start, stop)[inside], aligned
-
-
-def drawn_numbers(source: RowSource) -> Array:
-    """Ascending numbers of the drawn rows, by the shape of the rows alone: all of few rows."""
-    n, size = source.shape[0], source.block
-    rng = np.random.default_rng([0, STREAM])
-    blocks = np.sort(rng.choice(-(-n // size), _blocks(source), replace=False))
-    starts = blocks * size
-    counts = np.minimum(starts + size, n) - starts
-    ends = np.cumsum(counts)
-    chosen = np.sort(rng.choice(ends[-1], min(_rows(source), int(ends[-1])), replace=False))
-    place = np.searchsorted(ends, chosen, side="right")
-    return np.asarray(chosen - (ends - counts)[place] + starts[place])
-
-
-def _blocks(source: RowSource) -> int:
-    count = -(-source.shape[0] // source.block)
-    return min(count, max(BLOCKS, int(SHARE * count), -(-SPREAD // source.block)))
-
-
-def _rows(source: RowSource) -> int:
-    if source.sparse:
-        return source.shape[0]
-    return min(source.shape[0], ROWS, max(2 * NEIGHBORS + 1, BYTES // _dense_bytes(source)))
-
-
 def compares_sparse(source: RowSource) -> bool:
     """Whether rows are compared as they are, being sparse and too many to be made dense: by compiled code."""
-    return source.sparse and source.shape[0] * _dense_bytes(source) > BYTES
-
-
-def _dense_bytes(source: RowSource) -> int:
-    """Of a dense row as it is compared."""
-    return source.width * source.work.itemsize
+    return source.sparse and source.shape[0] * dense_bytes(source) > BYTES
 
 
 def _judgement_stage(estimator: Any, shown: Stage, source: RowSource, metric: str) -> Stage:
@@ -364,13 +313,13 @@ def _judgement_stage(estimator: Any, shown: Stage, source: RowSource, metric: st
         parameters["samples"], run = COMPARED, partial(run_whole_judgement, **given)
     else:
         cost = _cost_of_drawn(source)
-        parameters |= {"samples": SAMPLES, "rows": _rows(source)}
+        parameters |= {"samples": SAMPLES, "rows": count_rows(source)}
         run = partial(run_judgement, **given)
     return Stage(JUDGEMENT, inputs, parameters, run, cost, parameters_of=shown.parameters_of if mapped else ())
 
 
 def _cost_of_drawn(source: RowSource) -> Cost:
-    share, drawn = _blocks(source) / -(-source.shape[0] // source.block), _rows(source)
+    share, drawn = count_blocks(source) / -(-source.shape[0] // source.block), count_rows(source)
     pairs = min(SAMPLES, drawn) * drawn
     sample = drawn, source.width, source.work
     return Cost.of(

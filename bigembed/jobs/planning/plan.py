@@ -12,7 +12,8 @@ import numpy as np
 
 from bigembed.errors import InputError, PlanError
 from bigembed.estimator.base import MANY_ROWS
-from bigembed.estimator.preprocessing import BYTES, ROWS, SAMPLES
+from bigembed.estimator.preprocessing import SAMPLES
+from bigembed.estimator.sampling import BYTES, ROWS
 from bigembed.estimator.saving import saved_arrays
 from bigembed.jobs import condensed_input, parameters, size
 from bigembed.jobs.inputs import Input

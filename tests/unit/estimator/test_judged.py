@@ -18,7 +18,8 @@ from sklearn.pipeline import make_pipeline
 import bigembed as be
 from bigembed.errors import BigembedWarning, MapWarning
 from bigembed.estimator import spec_of
-from bigembed.estimator.preprocessing import ROWS, with_judgement
+from bigembed.estimator.preprocessing import with_judgement
+from bigembed.estimator.sampling import ROWS
 from bigembed.jobs.report.figures import columns_entries
 from bigembed.jobs.sweep import quality_stages
 from bigembed.rows import RowSource

@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 
 import bigembed as be
 from bigembed.errors import ConvergenceWarning, InputError, MapWarning, NotFittedError
-from bigembed.estimator.preprocessing import drawn_numbers
+from bigembed.estimator.sampling import drawn_numbers
 from bigembed.maps.linear import gram, principal
 from bigembed.quality import FAITHFUL
 from bigembed.rows import RowSource
