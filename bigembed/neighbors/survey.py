@@ -107,6 +107,11 @@ SCALED = ("cosine", "correlation", "hellinger", "spearmanr")
 """Metrics of rows that are scaled each by itself."""
 NAMED = 10
 """Rows that an error names."""
+REMEDY = "Give the new rows without these"
+"""What to do about new rows that a metric does not admit: what was fitted is fitted …"""
+ZEROLESS = ("cosine", "true_angular", "tsss")
+PASSED = ". A model that was fitted with the step 'missing' (zeros=True) before it leaves their coordinates NaN"
+"""… and for another time, of metrics that admit all rows but those of zeros."""
 TRIED = 48
 """Rows that a function of the user's is tried on."""
 SAMPLE_BYTES = 32 << 20
@@ -299,10 +304,11 @@ def prepare(rows: Any, shape: Shape) -> Any:
 
 
 def refuse_inadmissible(rows: Any, shape: Shape, start: int = 0) -> None:
-    """InputError where the metric is not defined for some of the rows; ``start`` numbers the first."""
-    wrong, what, advice = inadmissible(rows, shape.compare.text)
+    """InputError where the metric is not defined for some of the new rows; ``start`` numbers the first."""
+    wrong, what, _ = inadmissible(rows, shape.compare.text)
     if wrong.any():
         found = np.flatnonzero(wrong) + start
+        advice = REMEDY + (PASSED if shape.compare.text in ZEROLESS else "")
         _refuse_rows(shape, what, advice, len(found), f"the rows {start}:{start + len(wrong)}", found[:NAMED].tolist())
 
 

@@ -398,3 +398,14 @@ def test_rows_without_a_distance_are_named(metric: str, row: float, says: str) -
     fitted = be.LaplacianEigenmaps(metric=metric, n_neighbors=10).fit(np.delete(x, 7, axis=0))
     with pytest.raises(InputError, match=r"is not defined for rows.*: 1 of the rows 0:9, the first are rows \[7\]"):
         fitted.transform(x[:9])
+
+
+def test_what_is_said_of_new_rows_of_zeros_can_be_done_with_a_fitted_model() -> None:
+    x = rows_for("cosine", 40)
+    fitted = be.LaplacianEigenmaps(metric="cosine", n_neighbors=10).fit(x)
+    new = np.where(np.arange(9)[:, None] == 7, 0, x[:9])
+    with pytest.raises(
+        InputError, match=r"the first are rows \[7\]. Give the new rows without these. A model that was"
+    ):
+        fitted.transform(new)
+    assert fitted.transform(np.delete(new, 7, axis=0)).shape[0] == 8
