@@ -52,8 +52,9 @@ from bigembed.neighbors.shortest_paths import shortest_path as shortest_path
 from bigembed.neighbors.transformer import NeighborTransformer as NeighborTransformer
 from bigembed.quality.certify import certify as certify
 from bigembed.rows.appending import append_rows as append_rows
+from bigembed.rows.deleting import delete_rows as delete_rows
+from bigembed.rows.deleting import purge_rows as purge_rows
 from bigembed.rows.graph_source import open_graph as open_graph
-from bigembed.rows.growing import delete_rows as delete_rows
 from bigembed.rows.opening import open_array as open_array
 from bigembed.steps.columns import Columns as Columns
 from bigembed.steps.each_column import Missing as Missing

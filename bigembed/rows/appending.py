@@ -12,7 +12,7 @@ from bigembed.errors import InputError, InputTypeError, MissingPathError
 from bigembed.rows import RowSource, rows_at
 from bigembed.rows.formats import ingest, open_reader
 from bigembed.rows.formats.copying import aligned_of, named_vector, vector_source
-from bigembed.rows.growing import IDS, append_held, growing_folder, rows_without
+from bigembed.rows.growing import IDS, KnownIds, append_held, growing_folder, known_ids, mask_path, refuse_sparse
 from bigembed.rows.input import of_frame
 from bigembed.rows.missing import refuse_missing
 from bigembed.rows.opening import as_array, open_zarr
@@ -45,7 +45,8 @@ def append_rows(
         call that was killed after they had become visible, are then not appended again.
     ids : array of shape (m,), str or None
         The ids of the rows, where those that are there have ids (``bigembed ingest --ids``): text or whole numbers, of
-        which none is there yet. Of a data frame also the name of the column that holds them.
+        which none is there yet, unless its row is deleted: then the new row gets it. Of a data frame also the name of
+        the column that holds them.
     missing : bool
         Whether values that are missing in a data frame (NaN, None, NA) come as NaN, for jobs with the step
         ``missing``; they are refused otherwise. NaN in an array is taken as it is.
@@ -107,7 +108,7 @@ def append_rows(
     named = None if ids is None else ids_of(ids, len(values))
     with hold(growing_folder(path)) as lock:
         if named is not None and skip_known:
-            new = rows_without(at(path).absolute(), named)
+            new = np.flatnonzero(~_known(path, named).there)
             values, named = values[new], part_of(named, new)
         return append_held(path, lock, RowSource(values.shape, values.dtype, array=values), first=first, ids=named)
 
@@ -133,6 +134,21 @@ class Appended(NamedTuple):
     """Rows left out, since their ids were there already."""
     n: int
     """Rows that are then there."""
+    returned: int = 0
+    """Of those added, rows under the ids of rows that are deleted."""
+
+    def as_dict(self) -> dict[str, int]:
+        """As JSON."""
+        return {"appended": self.added, "known": self.known, "returned": self.returned, "n": self.n}
+
+    def said(self, known: bool) -> str:
+        """In words, with the rows that were left out if these are ``known``.
+
+        >>> Appended(3, 2, 10, 1).said(True)
+        '3 rows appended (1 under an id whose row is deleted), 2 known, 10 in all'
+        """
+        returned = f" ({self.returned:,} under an id whose row is deleted)" if self.returned else ""
+        return f"{self.added:,} rows appended{returned}{f', {self.known:,} known' if known else ''}, {self.n:,} in all"
 
 
 def append_file(
@@ -143,13 +159,13 @@ def append_file(
 
     Columns are taken by the names of those that are there, or, ``by_position``, in the order in which they stand in the
     file; ``ids`` names the column, or the path, of the ids of the rows. The rows are copied beside the array first,
-    then they become visible in one step. Who appends meanwhile is waited for.
+    sparse ones dense, block by block, then they become visible in one step. Who appends meanwhile is waited for.
     """
     require_store(path)
     if skip_known and not ids:
         raise InputError("--skip-known leaves out rows by their ids, so --ids is needed")
     names = () if by_position else columns_at(path)
-    asked = replace(choice or Choice(), aligned=(ids,) if ids else (), expected=names, growing=True)
+    asked = replace(choice or Choice(), aligned=(ids,) if ids else (), expected=names, growing=True, dense=True)
     given = open_reader(source, asked, least=0)
     require_names(path, source, features_of(given), names)
     empty = not given.shape[0]
@@ -175,13 +191,21 @@ def _append_copy(
 ) -> Appended:
     """Append rows that were copied beside the array, with their ids if they have any."""
     copied = rows_at(copy)
-    rows = CastRows(copied.shape, dtype, path=copied.path)
-    if ids is not None and skip_known:
-        new = rows_without(at(path).absolute(), ids)
-        rows = replace(rows, shape=(len(new), *rows.shape[1:]), chosen=new)
-        ids = part_of(ids, new)
+    rows, returned = CastRows(copied.shape, dtype, path=copied.path), 0
+    if ids is not None and (skip_known or mask_path(path).exists()):
+        known = _known(path, ids)
+        returned = int(known.returned.sum())
+        if skip_known:
+            new = np.flatnonzero(~known.there)
+            rows = replace(rows, shape=(len(new), *rows.shape[1:]), chosen=new)
+            ids = part_of(ids, new)
     n = append_held(path, lock, rows, ids=ids)
-    return Appended(rows.shape[0], copied.shape[0] - rows.shape[0], n)
+    return Appended(rows.shape[0], copied.shape[0] - rows.shape[0], n, returned)
+
+
+def _known(path: PathLike, ids: RowSource) -> KnownIds:
+    """Return which of these ids the store has."""
+    return known_ids(at(path).absolute(), int(open_zarr(path).shape[0]), ids.read(0, ids.shape[0]))
 
 
 def part_of(ids: RowSource, chosen: Array) -> RowSource:
@@ -215,13 +239,15 @@ def named_apart(given: Sequence[str], there: Sequence[str]) -> str:
 
 
 def require_store(path: PathLike) -> None:
-    """MissingPathError where there is no array to append to."""
+    """MissingPathError where there is no array to append to, InputError where its rows are sparse."""
     if not at(path).exists():
         raise MissingPathError(f"{path}: no array to append to. Make it of the first rows: bigembed ingest ROWS {path}")
+    refuse_sparse(path)
 
 
 def checked_store(path: PathLike, tail: tuple[int, ...], dtype: np.dtype[Any], ids: bool) -> np.dtype[Any]:
     """Return the dtype of a store to which rows may be appended; InputError where they, or their ids, do not fit."""
+    refuse_sparse(path)
     aligned = aligned_of(at(path))
     if others := [name for name in aligned if name != IDS]:
         raise InputError(

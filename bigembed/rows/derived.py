@@ -157,6 +157,42 @@ class KeptRows(DerivedRows):
 
 
 @dataclass(frozen=True)
+class OtherRows(DerivedRows):
+    """The rows of another source but a few, in their order."""
+
+    left_out: tuple[int, ...] = ()
+    """The numbers of those, ascending."""
+
+    def read(self, start: int, stop: int) -> Any:
+        stop = min(stop, self.shape[0])
+        if start >= stop:
+            return self.source.read(0, 0)
+        before = np.array(self.left_out) - np.arange(len(self.left_out))
+        numbers = np.arange(start, stop)
+        numbers += np.searchsorted(before, numbers, side="right")
+        return self.source.read(int(numbers[0]), int(numbers[-1]) + 1)[numbers - numbers[0]]
+
+    @property
+    def grain(self) -> int:
+        return 1
+
+
+def all_but(rows: RowSource, numbers: Array) -> RowSource:
+    """The rows but those of these numbers, which ascend.
+
+    >>> rows = all_but(RowNumbers((6,), np.dtype(np.int64)), np.array([0, 3]))
+    >>> rows.read(0, 9).tolist(), rows.read(1, 3).tolist()
+    ([1, 2, 4, 5], [2, 4])
+    """
+    if not len(numbers):
+        return rows
+    shape = (rows.shape[0] - len(numbers), *rows.shape[1:])
+    named = rows.features if len(rows.shape) > 1 else ()
+    left_out = tuple(numbers.tolist())
+    return OtherRows(shape, rows.dtype, base=rows, left_out=left_out, stamp=f"all but {left_out}", named=named)
+
+
+@dataclass(frozen=True)
 class RestoredRows(DerivedRows):
     """Rows that were kept back in their places among all rows, which have NaN where they were left out."""
 

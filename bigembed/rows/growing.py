@@ -2,27 +2,28 @@
 
 A reader of a growing array sees a whole number of appends, whenever it looks and whenever the writer is killed: the
 rows are written beyond the end first, then the shape (with the attributes) is replaced in one step. Rows that count
-no more keep their places, and a mask beside the store says so.
+no more keep their places, and a mask beside the store says so (:mod:`bigembed.rows.deleting`).
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigembed.errors import InputError, MissingPathError
+from bigembed.errors import InputError
 from bigembed.rows import RowSource
 from bigembed.rows.formats.copying import aligned_of, check_ids, vector_source
-from bigembed.rows.opening import as_array, open_zarr
+from bigembed.rows.opening import open_zarr
 from bigembed.rows.reader import listed
+from bigembed.rows.sparse import NAMES
 from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.runtime.parameters import declared
-from bigembed.store import AnyPath, PathLike, at, move_files, put, remove, stored
+from bigembed.store import AnyPath, PathLike, at, move_files, remove, stored
 from bigembed.store.arrays import cached, npy_rows, read_array, write_rows
 from bigembed.store.attributes import checksums
 from bigembed.store.files import read_json, write_json
@@ -67,6 +68,7 @@ class Unit:
 def stored_units(path: PathLike) -> tuple[tuple[int, ...], np.dtype[Any], list[Unit]]:
     """Shape and dtype of the rows at a path (a whole Zarr array or .npy), and the units they are stored in."""
     root = at(path)
+    refuse_sparse(root)
     if root.suffix == ".npy":
         mapped = npy_rows(root)
         rows = block_rows(int(np.prod(mapped.shape[1:])), mapped.dtype.itemsize)
@@ -83,12 +85,27 @@ def stored_units(path: PathLike) -> tuple[tuple[int, ...], np.dtype[Any], list[U
     return tuple(array.shape), np.dtype(array.dtype), found
 
 
-def rows_digest(path: str, start: int, stop: int) -> str:
-    """SHA-256 of rows ``start:stop`` as they are read, however they are compressed."""
-    digest = sha256()
+def refuse_sparse(path: PathLike) -> None:
+    """InputError where the rows at a path are sparse: shards of dense rows can be written anew, entries cannot."""
+    if all((at(path) / name).exists() for name in NAMES):
+        raise InputError(
+            f"{path}: holds sparse rows (a CSR group); a store that grows holds dense ones. Make it of the file that "
+            "these rows are from, with --dense: bigembed ingest FILE NEW.zarr --dense. Sparse rows of files that come "
+            "later are then appended to it as they are"
+        )
+
+
+def rows_digest(path: str, start: int, stop: int, gone: Sequence[int] = ()) -> str:
+    """SHA-256 of rows ``start:stop`` as they are read, however they are compressed; of those that are ``gone``
+    (numbered from ``start``) as zeros, which they are once they are erased."""
+    digest, left_out = sha256(), np.asarray(gone, np.int64)
     source = RowSource(*_like(path), path=path)
     for low, high in bounds(stop - start, block_rows(source.width, source.dtype.itemsize)):
-        digest.update(np.ascontiguousarray(source.read(start + low, start + high)).tobytes())
+        rows = source.read(start + low, start + high)
+        if len(inside := left_out[(left_out >= low) & (left_out < high)]):
+            rows = np.array(rows)
+            rows[inside - low] = 0
+        digest.update(np.ascontiguousarray(rows).tobytes())
     return digest.hexdigest()
 
 
@@ -108,10 +125,10 @@ def append_source(
 def remove_unfinished(path: PathLike) -> None:
     """Remove what a killed append left beside an array that nobody appends to now."""
     root = at(path)
-    remove(_aside(root.with_name(f"{root.name}.growing")))
+    remove(units_aside(root.with_name(f"{root.name}.growing")))
 
 
-def _aside(folder: AnyPath) -> AnyPath:
+def units_aside(folder: AnyPath) -> AnyPath:
     """Return where units are written before they are moved into the array."""
     return folder / "rows"
 
@@ -131,7 +148,7 @@ def append_held(
     first: int | None = None, ids: RowSource | None = None,
 ) -> int:  # fmt: skip
     """Append as :func:`append_source` does, for a caller that holds the folder already."""
-    root, aside = at(path).absolute(), _aside(growing_folder(path))
+    root, aside = at(path).absolute(), units_aside(growing_folder(path))
     metadata = read_json(root / "zarr.json")
     n, total = metadata["shape"][0], metadata["shape"][0] + source.shape[0]
     if first is not None and first != n:
@@ -145,7 +162,7 @@ def append_held(
     remove(aside)
     write_json(aside / "zarr.json", without_seal(metadata))
     tasks = [
-        (max(start, n - n % _unit(root)), stop)
+        (max(start, n - n % unit_rows(root)), stop)
         for start, stop in bounds(total, _step(root, source))
         if stop > n and source.shape[0]
     ]
@@ -169,7 +186,7 @@ def _append_ids(root: AnyPath, n: int, ids: RowSource) -> None:
         raise InputError(f"{path}: holds ids of {there.dtype}; those of {new.dtype} do not fit. Ingest the rows anew")
     new = new.astype(there.dtype)
     check_ids(RowSource(new.shape, new.dtype, array=new))
-    if (known := rows_with_ids(new, there) >= 0).any():
+    if (known := known_ids(root, n, new).there).any():
         which = "all" if known.all() else f"{int(known.sum())} of the"
         named = listed(map(repr, new[known].tolist()))
         raise InputError(
@@ -192,21 +209,34 @@ def _ids_there(path: AnyPath, n: int) -> RowSource:
     return replace(there, shape=(n,))
 
 
-def rows_without(root: AnyPath, ids: RowSource) -> Array:
-    """Return the places of those ids that no row of a store has yet."""
-    there = _ids_there(aligned_of(root)[IDS], int(read_json(root / "zarr.json")["shape"][0]))
-    return np.flatnonzero(rows_with_ids(ids.read(0, ids.shape[0]), there) < 0)
+class KnownIds(NamedTuple):
+    """Which of some ids a store has."""
+
+    there: Array
+    """bool: a row that counts has it."""
+    returned: Array
+    """bool: only rows that are deleted had it, so that a new row may get it."""
 
 
-def rows_with_ids(wanted: Array, ids: RowSource) -> Array:
+def known_ids(root: AnyPath, n: int, new: Array) -> KnownIds:
+    """Return which of these ids the first n rows of a store have. One pass over its ids."""
+    deleted = deleted_rows(root, n)
+    rows = rows_with_ids(new, _ids_there(aligned_of(root)[IDS], n), deleted)
+    returned = np.append(deleted, False)[rows]  # (of −1 it is the last entry)
+    return KnownIds((rows >= 0) & ~returned, returned)
+
+
+def rows_with_ids(wanted: Array, ids: RowSource, deleted: Array) -> Array:
     """Return the number of the row that has each of the wanted ids, −1 for none: one pass over all ids, of which a
     piece is held at a time, and the wanted ones as Python objects (about 150 bytes each).
+
+    Where an id came again after its row was ``deleted`` (bool, one a row), it names the row that is not.
     """
     names = wanted.ravel().tolist()
     found = dict.fromkeys(names, -1)
     for low, high in bounds(ids.shape[0], READ):
         for number, name in enumerate(np.asarray(ids.read(low, high)).tolist(), low):
-            if name in found:
+            if name in found and (found[name] < 0 or not deleted[number]):
                 found[name] = number
     return np.array([found[name] for name in names], np.int64)
 
@@ -218,18 +248,32 @@ def _sealed(root: AnyPath, aside: AnyPath, metadata: dict[str, Any], n: int) -> 
     the old one or the new one.
     """
     there = read_json(root / "zarr.json")
-    old, array = sealed_checksums(there, root), cached(aside)
+    old, array = settled_checksums(there, root), cached(aside)
     if old is None:
         return metadata
     if array.shape[0] == n:  # (attributes alone)
         return with_seal(metadata, chunks=old)
-    rows, first = array.chunks[0], (n - n % _unit(root)) // array.chunks[0]
-    kept, count = old[0, :first], -(-n // rows)
+    rows, first = array.chunks[0], (n - n % unit_rows(root)) // array.chunks[0]
+    kept, count = old[:first], -(-n // rows)
     fresh = np.concatenate([kept, checksums(aside, first, -(-array.shape[0] // rows), "append")])
     if first < count:
         now = np.concatenate([kept, checksums(root, first, count, "append")])
         write_json(root / "zarr.json", with_seal(there, chunks=now, next=fresh))
     return with_seal(metadata, chunks=fresh)
+
+
+def settled_checksums(said: Mapping[str, Any], root: AnyPath) -> Array | None:
+    """What stands behind the chunks of an array now, where a killed call left some of them old and some new, too; None
+    of an array that is not sealed."""
+    known = sealed_checksums(said, root)
+    if known is None:
+        return None
+    now: Array = known[0].copy()
+    doubted = np.flatnonzero(known[0] != known[-1])
+    if len(doubted):
+        first = int(doubted[0])
+        now[doubted] = checksums(root, first, int(doubted[-1]) + 1, "settle")[doubted - first]
+    return now
 
 
 def _require_there(path: PathLike, source: RowSource, first: int, n: int) -> None:
@@ -249,14 +293,15 @@ def write_unit(start: int, stop: int, *, path: str, n: int, source: RowSource, a
     write_rows(aside, start, rows)
 
 
-def _unit(path: AnyPath) -> int:
+def unit_rows(path: AnyPath) -> int:
+    """Return the rows that are stored together."""
     array = open_zarr(path)
     return int((array.shards or array.chunks)[0])
 
 
 def _step(path: AnyPath, source: RowSource) -> int:
     """Rows that a task writes: whole units, about a canonical block."""
-    unit = _unit(path)
+    unit = unit_rows(path)
     return unit * max(1, block_rows(source.width, source.dtype.itemsize) // unit)
 
 
@@ -276,8 +321,6 @@ def _stamps(root: AnyPath) -> dict[str, str]:
 # ---------------------------------------------------------------------------------------------------------- deleting
 # ``ARRAY.deleted.npy`` is a vector of bool, one entry a row of the array, or fewer: rows beyond its end are kept.
 
-NAMED = 10
-"""Rows or ids that an error names."""
 READ = 1 << 20
 """Ids that are looked at together."""
 
@@ -300,86 +343,3 @@ def deleted_rows(path: PathLike, n: int) -> Array:
             raise InputError(f"{place}: shape {given.shape} of {given.dtype}; a vector of bool, one a row, is needed")
         found[: len(given)] = given[:n]
     return found
-
-
-@declared
-def delete_rows(path: PathLike, *, rows: Any = None, ids: Any = None) -> int:
-    """Mark rows of a growing store as deleted: the next ``bigembed refresh`` leaves them out of the map.
-
-    The rows keep their places and numbers, so that nothing else changes; in the coordinates of the next version they
-    are NaN, and its table is without them. Until then the version that is there shows them.
-
-    Parameters
-    ----------
-    path : path
-        The path of the array.
-    rows : array of shape (k,), int, or None
-        The numbers of the rows.
-    ids : array of shape (k,) or None
-        Their ids instead, where the rows have ids (``bigembed ingest --ids``).
-
-    Returns
-    -------
-    int
-        The number of rows that are then deleted in all.
-
-    Raises
-    ------
-    MissingPathError
-        If there is no such array.
-    InputError
-        If both or neither of ``rows`` and ``ids`` are given, or one of them is not there; the first are named.
-    LockedError
-        If another process appends or deletes.
-
-    Notes
-    -----
-    A killed call leaves the mask as it was. Cost: the mask is written anew, one byte a row; with ids,
-    all ids are read. Memory: one byte a row.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from bigembed.store.arrays import write_array
-    >>> path = tempfile.mkdtemp() + "/points.zarr"
-    >>> write_array(path, np.zeros((5, 2)))
-    >>> delete_rows(path, rows=[1, 3])
-    2
-    """
-    if not at(path).exists():
-        raise MissingPathError(f"{path}: no array whose rows could be deleted")
-    if (rows is None) == (ids is None):
-        raise InputError("rows=, the numbers of the rows, or ids=, their ids: one of them is needed, and not both")
-    root, n = at(path).absolute(), stored_units(path)[0][0]
-    numbers = _numbers(as_array(rows, "rows"), n, path) if ids is None else _of_ids(as_array(ids, "ids"), n, root)
-    folder = root.with_name(f"{root.name}.growing")
-    folder.mkdir(exist_ok=True)
-    with hold(folder) as lock:
-        mask = deleted_rows(root, n)
-        mask[numbers] = True
-        written = io.BytesIO()
-        np.save(written, mask)
-        lock.check()
-        put(mask_path(root), written.getvalue())
-    return int(mask.sum())
-
-
-def _numbers(rows: Array, n: int, path: PathLike) -> Array:
-    """Return numbers of rows that are there."""
-    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
-        raise InputError(f"rows: a vector of whole numbers is needed; got shape {rows.shape} of {rows.dtype}")
-    if wrong := rows[(rows < 0) | (rows >= n)][:NAMED].tolist():
-        raise InputError(f"{path}: has rows 0:{n}; rows {wrong} are not there. Nothing was deleted")
-    return rows.astype(np.int64)
-
-
-def _of_ids(ids: Array, n: int, root: AnyPath) -> Array:
-    """Return the numbers of the rows with these ids."""
-    names = aligned_of(root).get(IDS)
-    if names is None:
-        raise InputError(f"{root}: its rows have no ids. Give their numbers: delete_rows(path, rows=…)")
-    source: RowSource = vector_source(names)
-    numbers = rows_with_ids(ids, replace(source, shape=(min(n, source.shape[0]),)))
-    if missing := ids.ravel()[numbers < 0][:NAMED].tolist():
-        raise InputError(f"{root}: no rows have the ids {missing}. Nothing was deleted")
-    return np.unique(numbers)

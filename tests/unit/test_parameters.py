@@ -112,6 +112,7 @@ FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "spectral_start": (be.spectral_start, {"graph": graph}),
     "align": (be.align, {"coordinates": ROWS, "reference": ROWS, "groups": list(range(ROWS.shape[1]))}),
     "delete_rows": (be.delete_rows, {"path": "rows.zarr", "rows": np.array([0, 1])}),
+    "purge_rows": (be.purge_rows, {"path": "rows.zarr"}),
     "near_groups": (be.near_groups, {"values": [0.1, 0.2], "separation": 0.1}),
     "append_rows": (be.append_rows, {"path": "rows.zarr", "rows": ROWS}),
     "plan": (be.plan, {"estimator": be.LinearDiscriminantAnalysis(), "X": ROWS, "y": LABELS}),

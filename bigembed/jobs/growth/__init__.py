@@ -35,6 +35,7 @@ from bigembed.jobs.places import Place
 from bigembed.jobs.places.cluster import PROCESS, choose, choose_running
 from bigembed.jobs.session import session, working
 from bigembed.jobs.watching import Reporter, RunOptions
+from bigembed.rows.growing import refuse_sparse
 from bigembed.rows.opening import open_array
 from bigembed.stages import Run
 from bigembed.store import AnyPath, PathLike, at, files, locks, manifests, no_such_path, remove, require_apart
@@ -397,7 +398,8 @@ def growing(job: JobSpec, options: RunOptions | None) -> Iterator[tuple[Growth, 
 
 
 def refuse_unfitted(job: JobSpec) -> None:
-    """MissingPathError before the first refresh."""
+    """MissingPathError before the first refresh, and InputError where rows are sparse, of which none can be made."""
+    refuse_sparse(job.input_path)
     with suppress(DamagedError):  # (there is one)
         if not Growth(job.output_path).history:
             raise MissingPathError(f"{job.output_path}: no model is there yet. Run bigembed refresh {job.file} first")

@@ -6,7 +6,7 @@ It lies in the attributes of the array and is replaced together with its shape, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from bigembed.errors import BigembedError, ChangedInputError, DamagedError, InputError, MissingPathError
 from bigembed.rows.growing import Unit, rows_digest, stored_units
-from bigembed.runtime.blocks import block_rows, bounds, map_blocks
+from bigembed.runtime.blocks import Array, block_rows, bounds, map_blocks
 from bigembed.store import AnyPath, PathLike, arrays, manifests, stored
 from bigembed.store.files import digest_of, read_json, sealed, unsealed
 
@@ -45,6 +45,12 @@ class Snapshot:
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     units: tuple[Unit, ...]
+    deleted: Array = field(default_factory=lambda: np.zeros(0, bool), compare=False)
+    """Which of the first rows do not count, whatever they hold: they may be erased."""
+
+    def gone(self, unit: Unit) -> tuple[int, ...]:
+        """Return which rows of a unit do not count, numbered from its first."""
+        return tuple(np.flatnonzero(self.deleted[unit.start : unit.stop]).tolist())
 
 
 @dataclass(frozen=True)
@@ -148,6 +154,11 @@ def without_changed(ledger: Ledger, there: Snapshot, verify: bool = False) -> tu
     return with_times(replace(ledger, entries=kept), there), spans
 
 
+def also_deleted(ledger: Ledger, before: Snapshot, now: Snapshot) -> Ledger:
+    """Return the ledger, taken when other rows were deleted, without the entries that these are in."""
+    return replace(ledger, entries=tuple(one for one in ledger.entries if before.gone(one) == now.gone(one)))
+
+
 def with_new_rows(ledger: Ledger, there: Snapshot) -> Ledger:
     """Return the ledger of all rows that are there, from one (checked) of the first of them. Reads the units that are
     new."""
@@ -162,7 +173,7 @@ def with_new_rows(ledger: Ledger, there: Snapshot) -> Ledger:
 
 def _digests(there: Snapshot, units: Sequence[Unit], label: str) -> list[str]:
     """Return the digests of the rows of units."""
-    tasks = [(there.path, unit.start, unit.stop) for unit in units]
+    tasks = [(there.path, unit.start, unit.stop, there.gone(unit)) for unit in units]
     return map_blocks(rows_digest, tasks, label=label) if tasks else []
 
 

@@ -28,7 +28,7 @@ from bigembed.estimator.extension import complete, leaves_out
 from bigembed.estimator.preprocessing import mapped_new_rows
 from bigembed.jobs.growth import Version, open_growth, place_for, refuse_unfitted, unchanged
 from bigembed.jobs.growth.account import NAMED, Snapshot, snapshot
-from bigembed.jobs.growth.frames import places_of
+from bigembed.jobs.growth.frames import pending, places_of, seen_by
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.session import session
 from bigembed.jobs.watching import RunOptions
@@ -151,7 +151,7 @@ def audit(
         with command.hold_folder(work) as (reporter, _):
             there, version = snapshot(job.input_path), growth.current
             assert version is not None
-            unchanged(job, version.ledger, there, False, reporter)
+            unchanged(job, version.ledger, seen_by(version, there), False, reporter)
             fitted, new = version.fitted, there.shape[0] - version.fitted
             figures: dict[str, Any] = {"growth": {"share": share_changed(job, version, there)}}
             judged = min(sample, max(0, new)) if new >= limits.least else 0
@@ -164,6 +164,7 @@ def audit(
                 "output": str(growth.root),
                 "version": version.root.name,
                 "rows": {"fitted": fitted, "new": new, "judged": judged},
+                "pending": len(pending(version, job.input_path)),
                 "figures": figures,
                 "limits": asdict(limits),
                 "due": reasons(figures, limits),

@@ -21,7 +21,16 @@ from bigembed.estimator.transform import coordinates_of, through_steps
 from bigembed.jobs import growth, places, watching
 from bigembed.jobs.extend import extends_compiled
 from bigembed.jobs.growth import account, locations
-from bigembed.jobs.growth.frames import in_places, lasting_clusters, longer, movement_of, undeleted
+from bigembed.jobs.growth.frames import (
+    in_places,
+    lasting_clusters,
+    longer,
+    movement_of,
+    pending,
+    replaced,
+    seen_by,
+    undeleted,
+)  # fmt: skip
 from bigembed.jobs.growth.ids import digest_of_ids, ids_of
 from bigembed.jobs.growth.repair import is_growth, ledger_of, repair, restore, with_remedy
 from bigembed.jobs.job import JobSpec
@@ -32,6 +41,7 @@ from bigembed.jobs.record import key_of_growth, read_record
 from bigembed.jobs.scene import CLUSTER, ROW, export, made_by, write_out
 from bigembed.maps import load
 from bigembed.rows import RowSource
+from bigembed.rows.derived import all_but
 from bigembed.rows.formats.copying import vector_source
 from bigembed.rows.formats.tables import ID, Table
 from bigembed.rows.growing import StoreRows, append_source, remove_unfinished
@@ -61,6 +71,7 @@ def extend(job: JobSpec, options: watching.RunOptions | None = None, *, verify: 
             version = grown.current
             assert version is not None  # (once there is one, there always is)
             version = grown.mark_published(version)
+            there = seen_by(version, there)
             known = ledger_of(version, there)
         known = growth.unchanged(job, known, there, verify, reporter)
         version.keep(known, job)
@@ -76,6 +87,7 @@ def extend(job: JobSpec, options: watching.RunOptions | None = None, *, verify: 
         write_table_of(job, version)
         return growth.about(grown, version, unchanged=covered == n) | {
             "placed": n - covered,
+            "pending": len(pending(version, job.input_path)),
             "other_parameters": version.asked != key_of_growth(job),
             "seconds": round(time.perf_counter() - began, 3),
         }
@@ -198,7 +210,7 @@ def export_growth(growing: PathLike, out: PathLike, *, overwrite: bool = False) 
     the version before, where the map was laid over that. There is a column ``id`` where the rows have ids, else
     ``row``, the number of the row in the store; :class:`ChangedInputError` where the input has other ids now than the
     rows had that were mapped. Rows that a step left out have no coordinates (NaN), and rows that were deleted when the
-    version began are not there.
+    version began are not there, nor those deleted since whose ids came again.
     """
     grown = growth.open_growth(growing)
     version = grown.current
@@ -223,8 +235,9 @@ def growing_table(version: growth.Version) -> Table:
         aligned[MOVED] = longer(in_places(version, MOVED), n)
     if "clusters" in job:
         aligned[CLUSTER] = lasting_clusters(version, coordinates)
-    aligned = {name: undeleted(version, vector) for name, vector in aligned.items()}
-    return Table(undeleted(version, coordinates), tuple(made["names"]), aligned, made)
+    again = np.zeros(0, np.int64) if ids is None else replaced(version, ids)
+    aligned = {name: all_but(undeleted(version, vector), again) for name, vector in aligned.items()}
+    return Table(all_but(undeleted(version, coordinates), again), tuple(made["names"]), aligned, made)
 
 
 def write_table_of(job: JobSpec, version: growth.Version) -> None:

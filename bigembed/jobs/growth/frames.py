@@ -7,7 +7,7 @@ the method descends, and is brought to them by what the method leaves open (:mod
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,17 +16,19 @@ import numpy as np
 from bigembed.errors import BigembedError, DamagedError, MovedError
 from bigembed.estimator.frame import STAGE, Alignment
 from bigembed.jobs.growth import Version, misread_is_damage
+from bigembed.jobs.growth.account import Snapshot
 from bigembed.jobs.job import JobSpec
 from bigembed.jobs.record import method_of, read_record, steps_of
 from bigembed.maps.clustering import NOISE, kept_numbers
 from bigembed.maps.clustering.stages import CLUSTERS, clusters_of
 from bigembed.rows import RowBlock, RowSource, rows_at
 from bigembed.rows.derived import DerivedRows, KeptRows, MappedSource, RowNumbers
-from bigembed.rows.growing import StoreRows
+from bigembed.rows.formats.copying import rows_of
+from bigembed.rows.growing import StoreRows, deleted_rows, rows_with_ids
 from bigembed.runtime.blocks import Array, bounds
 from bigembed.stages import Run
 from bigembed.steps.each_column import kept_of
-from bigembed.store import at
+from bigembed.store import PathLike, at
 from bigembed.store.arrays import read_array, write_array
 from bigembed.store.files import digest_of, read_sealed, sealed, write_json
 
@@ -85,6 +87,38 @@ def undeleted(version: Version, rows: RowSource) -> RowSource:
         stamp=version.mask,
         named=rows.features if len(rows.shape) > 1 else (),
     )
+
+
+def deleted_in(version: Version) -> Array:
+    """Return which of the rows fitted were deleted when the version began, bool: none, or one for each of them."""
+    return ~_mask(version) if version.mask else np.zeros(0, bool)
+
+
+def seen_by(version: Version, there: Snapshot) -> Snapshot:
+    """Return what is there as a version sees it: rows that were deleted when it began do not count."""
+    return replace(there, deleted=deleted_in(version))
+
+
+def pending(version: Version, rows: PathLike) -> Array:
+    """Return the numbers of the rows that are deleted by now, and that the version still shows."""
+    now, before = deleted_rows(rows, version.covered), deleted_in(version)
+    now[: len(before)] &= ~before
+    found: Array = np.flatnonzero(now)
+    return found
+
+
+def replaced(version: Version, ids: RowSource) -> Array:
+    """Return which of the rows that the version shows are deleted by now, and have an id that came again.
+
+    They are numbered as they are shown. Of two rows of one id only the one that is not deleted is to be seen.
+    """
+    numbers = pending(version, version.input)
+    if not len(numbers):
+        return numbers
+    now = deleted_rows(version.input, version.covered)
+    numbers = numbers[rows_with_ids(rows_of(ids, numbers), ids, now) != numbers]
+    shown: Array = numbers - np.searchsorted(np.flatnonzero(deleted_in(version)), numbers)
+    return shown
 
 
 def require_mask(version: Version) -> None:

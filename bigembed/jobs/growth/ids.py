@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bigembed.errors import ChangedInputError, InputError
+from bigembed.jobs.growth.frames import deleted_in
 from bigembed.rows import RowSource
+from bigembed.rows.deleting import erased
 from bigembed.rows.formats.copying import aligned_of, id_pieces, vector_source
 from bigembed.rows.growing import IDS, StoreRows
+from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, PathLike, at
 
 if TYPE_CHECKING:
@@ -30,15 +33,23 @@ def ids_at(rows: PathLike) -> RowSource | None:
     return None if names is None else vector_source(names)
 
 
-def digest_of_ids(rows: PathLike, start: int, stop: int) -> str:
-    """Return the digest of the ids of rows ``start:stop`` at a path, however they are stored. One pass over them."""
+def digest_of_ids(rows: PathLike, start: int, stop: int, deleted: Array | None = None) -> str:
+    """Return the digest of the ids of rows ``start:stop`` at a path, however they are stored. One pass over them.
+
+    Those of rows that are ``deleted`` (bool, one for each of the first rows) count as erased.
+    """
     found = ids_at(rows)
-    return NO_IDS if found is None or found.shape[0] < stop else _digest(found, start, stop)
+    gone = np.zeros(0, bool) if deleted is None else deleted
+    return NO_IDS if found is None or found.shape[0] < stop else _digest(found, start, stop, gone)
 
 
-def _digest(ids: RowSource, start: int, stop: int) -> str:
+def _digest(ids: RowSource, start: int, stop: int, deleted: Array) -> str:
     lengths, values = sha256(), sha256()
-    for _, part in id_pieces(StoreRows((stop - start,), ids.dtype, path=ids.path, offset=start)):
+    for low, part in id_pieces(StoreRows((stop - start,), ids.dtype, path=ids.path, offset=start), erased=True):
+        gone = deleted[start + low : start + low + len(part)]
+        if gone.any():
+            part = np.array(part)
+            part[: len(gone)][gone] = erased(part.dtype)
         if part.dtype.kind in "iu":
             values.update(part.astype(np.int64).tobytes())
         else:
@@ -54,8 +65,9 @@ def ids_of(version: Version) -> RowSource | None:
     :class:`ChangedInputError` where the input has other ids now than these rows had. One pass over the ids.
     """
     parts, rows = version.ranges, version.input
+    gone = deleted_in(version)
     for part in parts:
-        if part.ids and part.ids != digest_of_ids(rows, part.start, part.stop):
+        if part.ids and part.ids != digest_of_ids(rows, part.start, part.stop, gone):
             raise _other_ids(version, rows, part.start, part.stop)
     found, n = ids_at(rows), parts[-1].stop
     if found is not None and found.shape[0] < n:

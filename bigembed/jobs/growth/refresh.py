@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,8 @@ def refresh(
                 f"published stays. Append rows, or delete {mask_path(job.input_path)}, which marks them"
             )
         # (ids before rows: where both are replaced meanwhile, they are not taken for each other's)
-        mask, ids = frames.digest_of_mask(deleted), digest_of_ids(job.input_path, 0, there.shape[0])
+        mask, ids = frames.digest_of_mask(deleted), digest_of_ids(job.input_path, 0, there.shape[0], deleted)
+        there = replace(there, deleted=deleted)
         undamaged = current is not None
         if current is not None and not fresh:
             known, spans = _known(job, current, there, verify, reporter, changed)
@@ -137,11 +138,21 @@ def _known(
     job: JobSpec, current: growth.Version, there: account.Snapshot, verify: bool, reporter: Reporter, changed: bool
 ) -> tuple[account.Ledger, list[tuple[int, int]]]:
     """Return the rows that are as they were, and the spans of those that are not where these may have ``changed``."""
-    ledger = _ledger(current, there)
+    seen = _seen_by(current, there)
+    ledger, spans = _ledger(current, seen), list[tuple[int, int]]()
     if not changed:
-        return growth.unchanged(job, ledger, there, verify, reporter), []
-    with growth.reading(job, there, reporter, account.rows_in(account.doubted_entries(ledger, there, verify))):
-        return account.without_changed(ledger, there, verify)
+        ledger = growth.unchanged(job, ledger, seen, verify, reporter)
+    else:
+        with growth.reading(job, there, reporter, account.rows_in(account.doubted_entries(ledger, seen, verify))):
+            ledger, spans = account.without_changed(ledger, seen, verify)
+    return account.also_deleted(ledger, seen, there), spans
+
+
+def _seen_by(version: growth.Version, there: account.Snapshot) -> account.Snapshot:
+    """Return what is there as the version sees it; all of it, where that cannot be known any more."""
+    with suppress(DamagedError):  # (which is said when the version is looked at)
+        return frames.seen_by(version, there)
+    return replace(there, deleted=np.zeros(0, bool))
 
 
 def _ledger(version: growth.Version, there: account.Snapshot) -> account.Ledger:
@@ -168,11 +179,12 @@ def _unfinished(
     """Return the version to go on with: of the same parameters and frame, its rows as they were, the same deleted."""
     for version in grown.unfinished():
         known = version.asked, version.follows, version.mask
-        mask, ids = frames.digest_of_mask(deleted[: version.fitted]), digest_of_ids(job.input_path, 0, version.fitted)
+        mask = frames.digest_of_mask(deleted[: version.fitted])
+        ids = digest_of_ids(job.input_path, 0, version.fitted, deleted)
         if known == (asked, follows, mask) and version.ids in ("", ids):
             with suppress(ChangedInputError, DamagedError):
-                frames.require_mask(version)  # (a killed start may not have written it)
-                version.keep(growth.unchanged(job, version.ledger, there, verify, reporter), job)
+                seen = frames.seen_by(version, there)  # (a killed start may not have written its mask)
+                version.keep(growth.unchanged(job, version.ledger, seen, verify, reporter), job)
                 return version
     return None
 
@@ -197,7 +209,8 @@ def _fit(
     with reporter.logs.silent():
         run_job(mine, told, rows=rows)
     try:
-        version.keep(growth.unchanged(job, version.ledger, account.snapshot(job.input_path), False, reporter), job)
+        seen = frames.seen_by(version, account.snapshot(job.input_path))
+        version.keep(growth.unchanged(job, version.ledger, seen, False, reporter), job)
     except ChangedInputError:
         remove(version.root)
         raise

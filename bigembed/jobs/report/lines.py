@@ -259,8 +259,20 @@ def growth_lines(found: dict[str, Any]) -> list[str]:
         + ("no new rows; nothing to do" if found["unchanged"] else f"{found['placed']:,} rows placed"),
         f"{where}: {found['coordinates']}",
         *_left_out(found),
+        *_pending(found),
         *([other] if found["other_parameters"] else []),
     ]
+
+
+def _pending(found: Mapping[str, Any]) -> list[str]:
+    """Say how many rows are deleted that are shown for now.
+
+    >>> _pending({"pending": 1}), _pending({"pending": 0})
+    (['1 row is deleted and still shown until the next refresh'], [])
+    """
+    count = found["pending"]
+    said = "1 row is" if count == 1 else f"{count:,} rows are"
+    return [f"{said} deleted and still shown until the next refresh"] if count else []
 
 
 def status_lines(found: Mapping[str, Any]) -> list[str]:
@@ -285,6 +297,7 @@ def audit_lines(found: dict[str, Any]) -> list[str]:
     for name, values in found["figures"].items():
         shown = ", ".join(f"{key} {value:.4g}" for key, value in values.items() if isinstance(value, (int, float)))
         lines.append(f"  {name}: {shown}")
+    lines += _pending(found)
     return [*lines, *([f"refresh due: {reason}" for reason in found["due"]] or ["the model fits"])]
 
 

@@ -348,8 +348,9 @@ WORDS = 1 << 12
 """Multipliers; longer text is hashed with them again and again."""
 
 
-def id_pieces(source: RowSource) -> Iterator[tuple[int, Array]]:
-    """First row and ids of consecutive pieces, as whole numbers or text; InputError where one is missing."""
+def id_pieces(source: RowSource, erased: bool = False) -> Iterator[tuple[int, Array]]:
+    """First row and ids of consecutive pieces, as whole numbers or text; InputError where one is missing, unless some
+    may be ``erased``."""
     n = source.shape[0]
     if source.dtype.kind not in "iuUST":
         raise InputError(f"ids have dtype {source.dtype}; they are text or whole numbers")
@@ -359,7 +360,7 @@ def id_pieces(source: RowSource) -> Iterator[tuple[int, Array]]:
             found = np.char.decode(found, "utf-8")
         if found.dtype.kind in "UT":
             empty = np.flatnonzero(found == "")
-            if len(empty):
+            if len(empty) and not erased:
                 raise InputError(
                     f"ids are missing (empty) in {len(empty)} of the rows {start}:{start + len(found)}, the first is "
                     f"row {start + empty[0]} (counted from 0); every row needs one, or none has: fill them in the "

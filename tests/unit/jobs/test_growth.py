@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zarr
+from scipy import sparse
 from scipy.spatial.distance import cdist
 
 import bigembed as be
@@ -646,3 +647,13 @@ class TestAudit:
             audit(asked)
         with hold(tmp_path / "out.zarr"):  # a refresh at work is no obstacle
             assert audit(asked, limits=Limits(least=1000))["due"] == []
+
+
+@pytest.mark.parametrize("command", [refresh, extend, audit])
+def test_sparse_rows_are_refused_by_every_command(command, tmp_path):
+    np.save(tmp_path / "ids.npy", np.arange(30))
+    sparse.save_npz(tmp_path / "x.npz", sparse.csr_array(np.eye(30)))
+    ingest(tmp_path / "x.npz", tmp_path / "x.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
+    with pytest.raises(errors.InputError, match=r"x\.zarr: holds sparse rows.*ingest FILE NEW.zarr --dense"):
+        command(job_in(tmp_path))
+    assert not (tmp_path / "out.zarr" / "versions").exists()

@@ -25,8 +25,8 @@ from bigembed.jobs.report.page import write_report
 from bigembed.jobs.spec import parse_job
 from bigembed.jobs.watching.status import status_of
 from bigembed.rows.appending import append_rows
+from bigembed.rows.deleting import delete_rows
 from bigembed.rows.formats import ingest
-from bigembed.rows.growing import delete_rows
 from bigembed.rows.reader import Choice
 from bigembed.store import at, files, remove
 from bigembed.store.arrays import read_array

@@ -11,11 +11,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import zarr
+from scipy import sparse
 
 import bigembed as be
 from bigembed.errors import InputError, InputTypeError, LockedError, MissingPathError
 from bigembed.rows import RowSource
 from bigembed.rows.appending import append_file, append_rows
+from bigembed.rows.formats import ingest
 from bigembed.rows.formats.copying import link
 from bigembed.rows.growing import StoreRows, append_source, rows_digest, stored_units
 from bigembed.rows.reader import Choice
@@ -244,7 +246,7 @@ def test_a_file_waits_for_another_append_and_says_for_whom(tmp_path, rows, monke
     thread.start()
     holding.wait(20)
     with using(observer=hear):
-        assert append_file(path, tmp_path / "night.npy") == (30, 0, 130)
+        assert append_file(path, tmp_path / "night.npy") == (30, 0, 130, 0)
     thread.join()
     assert "held by" in said[0]
     np.testing.assert_array_equal(read_array(path), rows[:130])
@@ -329,6 +331,32 @@ def test_no_rows_leave_a_sealed_array_as_it_was(tmp_path, rows):
     write_array(tmp_path / "x.zarr", rows[:100])
     assert append_rows(tmp_path / "x.zarr", rows[:0]) == 100
     np.save(tmp_path / "none.npy", rows[:0])
-    assert append_file(tmp_path / "x.zarr", tmp_path / "none.npy") == (0, 0, 100)
+    assert append_file(tmp_path / "x.zarr", tmp_path / "none.npy") == (0, 0, 100, 0)
     assert append_rows(tmp_path / "x.zarr", rows[100:]) == 1000
     np.testing.assert_array_equal(read_array(tmp_path / "x.zarr"), rows)
+
+
+def test_sparse_rows_do_not_grow_and_every_call_says_what_does(tmp_path, rows):
+    sparse.save_npz(tmp_path / "first.npz", sparse.csr_array(rows[:100] * (rows[:100] > 0)))
+    np.save(tmp_path / "ids.npy", np.arange(100))
+    ingest(tmp_path / "first.npz", path := tmp_path / "x.zarr", aligned={"ids": str(tmp_path / "ids.npy")})
+    for call in (
+        lambda: append_rows(path, rows[:3]),
+        lambda: append_file(path, tmp_path / "first.npz"),
+        lambda: be.delete_rows(path, rows=[3]),
+        lambda: stored_units(path),
+    ):
+        with pytest.raises(InputError, match=r"x\.zarr: holds sparse rows.*bigembed ingest FILE NEW.zarr --dense"):
+            call()
+    assert {one.name for one in tmp_path.iterdir()} == {"first.npz", "ids.npy", "x.zarr", "x-ids.zarr"}
+
+
+def test_sparse_rows_of_a_file_are_appended_dense(tmp_path, rows):
+    given = np.where(rows > 0, rows, 0)
+    path = store(tmp_path / "x.zarr", given[:100])
+    for name, part in (("day.npz", given[100:400]), ("csr.npz", given[400:])):
+        sparse.save_npz(tmp_path / name, sparse.csr_array(part))
+    ingest(tmp_path / "csr.npz", tmp_path / "csr.zarr")
+    assert append_file(path, tmp_path / "day.npz") == (300, 0, 400, 0)
+    assert append_file(path, tmp_path / "csr.zarr") == (600, 0, 1000, 0)
+    np.testing.assert_array_equal(read_array(path), given)
