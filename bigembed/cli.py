@@ -92,9 +92,47 @@ def append(
         choice, ids = selection.choice(missing=missing), selection.ids or ""
         with writing(store), using(executor=LocalPool(), progress=console.progress, observer=console.event):
             done = append_file(store, new, choice, ids, by_position=by_position, skip_known=skip_known)
-        known = f", {done.known:,} known" if skip_known else ""
-        found = {"output": str(store), "appended": done.added, "known": done.known, "n": done.n}
-        console.result(found, [f"{store}: {done.added:,} rows appended{known}, {done.n:,} in all"])
+        console.result({"output": str(store), **done.as_dict()}, [f"{store}: {done.said(skip_known)}"])
+
+
+@app.command()
+@grouped
+def delete(
+    store: Annotated[str, typer.Argument(help="The Zarr array that grows.")],
+    named: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of the rows to delete.")] = None,
+    ids: Annotated[
+        str | None,
+        typer.Option(metavar="FILE[:NAME]", help="A file of them: .txt with one a line, an array, a table's column."),
+    ] = None,
+    rows: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Numbers of rows instead: 3,17,20:30.")] = None,
+    *,
+    printing: arguments.Printing,
+) -> None:
+    """Mark rows of a growing store as deleted: the next refresh takes them out of the map. Their ids may come again."""
+    with printing.console() as console:
+        from bigembed.jobs import deletion
+
+        found = deletion.delete(store, named or (), ids or "", rows or "")
+        console.result(found, deletion.delete_lines(found))
+
+
+@app.command()
+@grouped
+def purge(
+    store: Annotated[str, typer.Argument(help="The Zarr array that grows.")], *, printing: arguments.Printing
+) -> None:
+    """Erase what deleted rows of a growing store, and their ids, held; run it after the refresh that leaves them out.
+
+    Run it again if it was stopped.
+    """
+    with printing.console() as console:
+        from bigembed.jobs import deletion
+        from bigembed.runtime import using
+        from bigembed.runtime.executors import LocalPool
+
+        with using(executor=LocalPool(), progress=console.progress):
+            found = deletion.purge(store)
+        console.result(found, deletion.purge_lines(found))
 
 
 @app.command()

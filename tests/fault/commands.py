@@ -13,6 +13,7 @@ import numpy as np
 
 import bigembed as be
 from bigembed import viewer as scene
+from bigembed.jobs import deletion
 from bigembed.jobs.extend import extend as extend_model
 from bigembed.jobs.growth import open_growth
 from bigembed.jobs.growth.audit import audit
@@ -26,6 +27,7 @@ from bigembed.jobs.sweep.run import sweep, varied
 from bigembed.jobs.verify import certify_paths
 from bigembed.rows.appending import append_rows
 from bigembed.rows.formats import ingest
+from bigembed.rows.growing import deleted_rows
 from bigembed.stages.runs import Run
 from bigembed.store import stored
 from bigembed.store.arrays import read_array, write_array
@@ -147,6 +149,25 @@ def _store(folder: Path) -> None:
     write_array(folder / "points.zarr", rows_of(90)[:60], chunk_rows=16)
 
 
+def _named_store(folder: Path) -> None:
+    write_csv(folder / "rows.csv", 60)
+    ingest(folder / "rows.csv", folder / "points.zarr", None, {"ids": "id"})
+
+
+def _deleted(folder: Path) -> None:
+    _named_store(folder)
+    deletion.delete(folder / "points.zarr", ["row3", "row50"])
+
+
+def _erased(folder: Path) -> Seen:
+    """Rows and ids, each as it was or erased; all others must be as they were."""
+    rows, ids = read_array(folder / "points.zarr"), read_array(folder / "points-ids.zarr")
+    left = np.delete(np.arange(60), [3, 50])
+    assert np.allclose(rows[left], rows_of(60)[left])
+    assert ids[left].tolist() == [f"row{i}" for i in left]
+    return {"rows": repr(rows[[3, 50]].tolist()), "ids": repr(ids[[3, 50]].tolist())}
+
+
 def _grown(folder: Path, more: int = 30, method: str = "pca", parameters: str = "") -> None:
     _store(folder)
     refresh(read_job(write_job(folder, method, parameters, ".").rename(folder / "grow.toml")))
@@ -238,6 +259,16 @@ COMMANDS = {
         _store,
         lambda f: append_rows(f / "points.zarr", rows_of(90)[60:], first=60),
         lambda f: {"rows": _array(f / "points.zarr")},
+    ),
+    "delete": Command(
+        _named_store,
+        lambda f: deletion.delete(f / "points.zarr", ["row3", "row50"]),
+        lambda f: {"deleted": repr(np.flatnonzero(deleted_rows(f / "points.zarr", 60)).tolist())},
+    ),
+    "purge": Command(
+        _deleted,
+        lambda f: deletion.purge(f / "points.zarr"),
+        _erased,
     ),
     "refresh": Command(_grown, lambda f: refresh(read_job(f / "grow.toml")), _growth_seen),
     "extend": Command(_grown, lambda f: extend(read_job(f / "grow.toml")), _growth_seen),

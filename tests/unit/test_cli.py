@@ -262,3 +262,30 @@ def test_limits_of_a_growing_store_are_those_asked_for() -> None:
     limits = Limits(growth=0.1, ratio=0.2, beyond=0.3, recall=0.4, least=5)
     assert asked == {"limits": limits, "sample": 6, "seed": 7}
     assert (Movement().limits, Auditing().options["limits"]) == (MovementLimits(), Limits())
+
+
+def test_rows_are_deleted_by_id_file_or_number_and_erased(tmp_path):
+    for name, ids in (("text", [f"c{i}" for i in range(10)]), ("numbers", np.arange(10) * 3)):
+        np.save(tmp_path / "rows.npy", np.ones((10, 2)))
+        np.save(tmp_path / "names.npy", ids)
+        done = bigembed("ingest", tmp_path / "rows.npy", tmp_path / f"{name}.zarr", "--ids", tmp_path / "names.npy")
+        assert done.exit_code == 0, done.output
+    store, numbers = tmp_path / "text.zarr", tmp_path / "numbers.zarr"
+    (tmp_path / "gone.txt").write_text("c3\nc4\n")
+    (tmp_path / "gone.csv").write_text("name,id\nx,c5\n")
+    for given, marked in (
+        (("c1", "c2"), 2), (("--ids", tmp_path / "gone.txt"), 2), (("--ids", f"{tmp_path}/gone.csv:id"), 1),
+        (("--rows", "5,8:10"), 2),
+    ):  # fmt: skip
+        done = bigembed("delete", store, *given)
+        assert f"{marked} rows marked as deleted" in done.stdout, done.output
+    assert "7 of 10 are in all" in done.stdout
+    assert "bigembed refresh JOB.toml" in done.stdout
+    assert "3 rows marked" not in bigembed("delete", numbers, "3", "27").stdout
+    for wrong in ((), ("c1", "--rows", "1"), ("--rows", "a"), ("--rows", "1:b"), ("nobody",), ("--ids", "none.txt")):
+        assert bigembed("delete", store, *wrong).exit_code == 2
+    assert bigembed("delete", numbers, "c1").exit_code == bigembed("delete", tmp_path / "no.zarr", "a").exit_code == 2
+    assert "2 of 10 rows are erased" in bigembed("purge", numbers).stdout
+    done = bigembed("purge", store, "--json")
+    assert json.loads(done.stdout.splitlines()[-1])["erased"] == 7
+    assert read_array(store).sum(axis=1).tolist() == [2, 0, 0, 0, 0, 0, 2, 2, 0, 0]
