@@ -16,7 +16,7 @@ from bigembed.rows.growing import IDS, KnownIds, append_held, growing_folder, kn
 from bigembed.rows.input import of_frame
 from bigembed.rows.missing import refuse_missing
 from bigembed.rows.opening import as_array, open_zarr
-from bigembed.rows.reader import Choice, columns_of, features_of, is_frame, listed
+from bigembed.rows.reader import Choice, Reader, columns_of, features_of, is_frame, listed, named
 from bigembed.runtime.blocks import Array, is_scipy_sparse
 from bigembed.runtime.parameters import declared
 from bigembed.store import AnyPath, PathLike, at, is_path, remove, require_apart
@@ -105,12 +105,12 @@ def append_rows(
         raise InputError("skip_known: leaves out rows by their ids, so ids are needed, and first is not")
     dtype = checked_store(path, values.shape[1:], values.dtype, ids is not None)
     values = values.astype(dtype)
-    named = None if ids is None else ids_of(ids, len(values))
+    names = None if ids is None else ids_of(ids, len(values))
     with hold(growing_folder(path)) as lock:
-        if named is not None and skip_known:
-            new = np.flatnonzero(~_known(path, named).there)
-            values, named = values[new], part_of(named, new)
-        return append_held(path, lock, RowSource(values.shape, values.dtype, array=values), first=first, ids=named)
+        if names is not None and skip_known:
+            new = np.flatnonzero(~_known(path, names).there)
+            values, names = values[new], part_of(names, new)
+        return append_held(path, lock, RowSource(values.shape, values.dtype, array=values), first=first, ids=names)
 
 
 @dataclass(frozen=True)
@@ -158,15 +158,18 @@ def append_file(
     """Append the rows of a file of any known format to a Zarr array, as :func:`~bigembed.append_rows` does.
 
     Columns are taken by the names of those that are there, or, ``by_position``, in the order in which they stand in the
-    file; ``ids`` names the column, or the path, of the ids of the rows. The rows are copied beside the array first,
+    file; ``ids`` names the column, or the path, of the ids of the rows: by default those that the rows bring along,
+    where the array has ids. The rows are copied beside the array first,
     sparse ones dense, block by block, then they become visible in one step. Who appends meanwhile is waited for.
     """
     require_store(path)
-    if skip_known and not ids:
-        raise InputError("--skip-known leaves out rows by their ids, so --ids is needed")
     names = () if by_position else columns_at(path)
     asked = replace(choice or Choice(), aligned=(ids,) if ids else (), expected=names, growing=True, dense=True)
     given = open_reader(source, asked, least=0)
+    if not ids and IDS in aligned_of(at(path)):
+        ids = own_ids(source, given)
+    if skip_known and not ids:
+        raise InputError("--skip-known leaves out rows by their ids, so --ids is needed")
     require_names(path, source, features_of(given), names)
     empty = not given.shape[0]
     dtype = checked_store(path, tuple(given.shape[1:]), open_zarr(path).dtype if empty else given.dtype, bool(ids))
@@ -184,6 +187,14 @@ def append_file(
             return _append_copy(path, lock, aside / "rows.zarr", dtype, names_of_rows, skip_known)
         finally:
             remove(aside)
+
+
+def own_ids(source: PathLike, given: Reader) -> str:
+    """Return what the ids are called that rows bring along: those that lie beside a store, names of rows in a file."""
+    if (beside := aligned_of(at(source)).get(IDS)) is not None:
+        return str(beside)
+    names = named(given)
+    return "" if names is None or names.row_ids is None else names.row_ids
 
 
 def _append_copy(

@@ -360,3 +360,21 @@ def test_sparse_rows_of_a_file_are_appended_dense(tmp_path, rows):
     assert append_file(path, tmp_path / "day.npz") == (300, 0, 400, 0)
     assert append_file(path, tmp_path / "csr.zarr") == (600, 0, 1000, 0)
     np.testing.assert_array_equal(read_array(path), given)
+
+
+def test_a_store_brings_the_ids_that_lie_beside_it(tmp_path, rows):
+    path = named(tmp_path, rows, np.arange(100))
+    np.save(tmp_path / "day.npy", rows[100:130])
+    np.save(tmp_path / "day-ids.npy", np.arange(500, 530))
+    with pytest.raises(InputError, match="its rows have ids"):  # the control
+        append_file(path, tmp_path / "day.npy")
+    ingest(tmp_path / "day.npy", tmp_path / "day.zarr", aligned={"ids": str(tmp_path / "day-ids.npy")})
+    assert append_file(path, tmp_path / "day.zarr") == (30, 0, 130, 0)
+    assert append_file(path, tmp_path / "day.zarr", skip_known=True) == (0, 30, 130, 0)
+    np.save(tmp_path / "others.npy", np.arange(700, 730))
+    assert append_file(path, tmp_path / "day.zarr", ids=str(tmp_path / "others.npy")) == (30, 0, 160, 0)
+    np.testing.assert_array_equal(
+        read_array(tmp_path / "x-ids.zarr"), [*range(100), *range(500, 530), *range(700, 730)]
+    )
+    plain = store(tmp_path / "plain.zarr", rows[:100])
+    assert append_file(plain, tmp_path / "day.zarr") == (30, 0, 130, 0)  # a store without ids takes none
