@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from datetime import date, time, timedelta
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from math import prod
@@ -318,6 +319,11 @@ def as_text(values: Any) -> Array:
 # Columns of text and of objects as numbers: of data frames, and of arrays of objects; categories, what is missing.
 
 REMEDY = "Make categories columns of 0 and 1 (OneHotEncoder; in a job the step 'one_hot'), or leave these columns out"
+TIMES = (
+    "Dates, times and durations become numbers where the table is written: in a column that counts days or seconds "
+    "from a date of your choice"
+)
+"""What to do with columns of dates or times."""
 NOTHING = ("NoneType", "NAType", "NaTType")
 """Types of what stands for a missing value."""
 
@@ -361,7 +367,8 @@ def lazy_numbers(X: Any) -> Any:
     decimals = {name: "string" for name, dtype in X.dtypes.items() if str(dtype).startswith(DECIMAL)}
     kinds = {name: "f" if name in decimals else getattr(dtype, "kind", "O") for name, dtype in X.dtypes.items()}
     if wrong := [f"{name} ({X.dtypes[name]})" for name, kind in kinds.items() if kind not in "biuf"]:
-        raise InputError(f"rows hold columns that are not numbers: {listed(wrong)}. {REMEDY}")
+        times = [kind in "mM" for kind in kinds.values() if kind not in "biuf"]
+        raise InputError(f"rows hold columns that are not numbers: {listed(wrong)}. {remedy(times)}")
     plain = all(isinstance(dtype, np.dtype) for dtype in X.dtypes) and len({kind == "b" for kind in kinds.values()}) < 2
     known = {name for name, dtype in X.dtypes.items() if isinstance(dtype, np.dtype) and dtype.kind != "b"}
     if {*kinds.values()} - {*"iu"} and any(str(dtype).lower().endswith("int64") for dtype in X.dtypes):
@@ -386,7 +393,7 @@ def numbers_of(columns: Iterable[tuple[Any, Array]], numbered: bool = False) -> 
     >>> numbers_of([("a", np.array([1, None])), ("b", np.array([True, False]))]).tolist()
     [[1.0, 1.0], [nan, 0.0]]
     """
-    found, wrong, error = [], [], None
+    found, wrong, times, error = [], [], [], None
     for name, values in columns:
         try:
             found.append(as_numbers(name, values))
@@ -394,14 +401,32 @@ def numbers_of(columns: Iterable[tuple[Any, Array]], numbered: bool = False) -> 
             if isinstance(caught, InputError):
                 raise
             wrong.append(f"{name} ({caught})")
+            times.append(_is_of_times(values))
             error = error if isinstance(error, TypeError) else caught
     if error is not None:
         what = "columns, counted from 0," if numbered else "columns"
         raise (InputTypeError if isinstance(error, TypeError) else InputError)(
             f"not all are numbers in the {what} {listed(wrong)}; the argument must be a string or a number that float "
-            f"takes. {REMEDY}"
+            f"takes. {remedy(times)}"
         ) from error
     return np.column_stack(found)
+
+
+def remedy(times: Sequence[bool]) -> str:
+    """Return what to do with columns that are no numbers, where it is said of each whether it holds ``times``.
+
+    >>> remedy([True]) == TIMES, remedy([False]) == REMEDY, remedy([True, False]) == f"{REMEDY}. {TIMES}"
+    (True, True, True)
+    """
+    return ". ".join([REMEDY] * (not all(times)) + [TIMES] * any(times))
+
+
+def _is_of_times(values: Array) -> bool:
+    """Whether a column holds dates, times or durations."""
+    if values.dtype != object:
+        return values.dtype.kind in "mM"
+    first = next(iter(values[~absent(values)]), None)
+    return isinstance(first, date | time | timedelta)
 
 
 def as_numbers(name: Any, values: Array) -> Array:

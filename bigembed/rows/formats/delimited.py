@@ -22,6 +22,7 @@ from bigembed.errors import InputError, needed
 from bigembed.rows import categories as coded
 from bigembed.rows import reader
 from bigembed.rows.exact import EXACT
+from bigembed.rows.formats import faults
 from bigembed.rows.formats.quotes import Quotes, line_of, records
 from bigembed.rows.formats.tables import FORMULA, batch_rows_of
 from bigembed.rows.missing import missing_values
@@ -204,6 +205,8 @@ class DelimitedReader:
                     head = 0
         except (arrow.ArrowInvalid, OSError, EOFError, BadZipFile, zlib.error, csv.Error) as error:
             self._refuse_open(quotes)
+            if "UTF8" in str(error):
+                raise _other_encoding(at(self.path)) from error
             raise InputError(f"{self.path}: {self._explained(str(error), before)}") from error
 
     def _explained(self, message: str, before: int) -> str:
@@ -213,12 +216,13 @@ class DelimitedReader:
         message = ROW.sub(lambda found: f"Row #{int(found[1]) + before}:", message, count=1)
         form = f"Every line needs {len(names)} fields with {self.separator!r} between them"
         if (found := VALUE.search(message)) is None:
-            return f"{message}. {form}, as its first has"
+            first = faults.of_first_line(message, self.separator.join(names)) if self.head else ""
+            return f"{message}. {form}, as its first has{first}"
         return (
             f"{message[: found.start()]}{found[1]}. {form}, here numbers with {self.decimal!r} before decimals, or "
             "True and False alone; a missing number is an empty field, NaN, N/A or null. If it is no column of "
             "numbers, choose columns without it; one that names the rows is for ids; categories become columns of 0 "
-            "and 1 by the step 'one_hot'"
+            f"and 1 by the step 'one_hot'{f'. {reader.TIMES}' if faults.is_time(found[1]) else ''}"
         )
 
     def _refuse_open(self, quotes: Quotes) -> None:
@@ -319,11 +323,19 @@ def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
         raise InputError(said) from error
     except PermissionError:
         raise
-    except (OSError, EOFError, UnicodeDecodeError, BadZipFile, zlib.error) as error:
+    except UnicodeDecodeError as error:
+        raise _other_encoding(path) from error
+    except (OSError, EOFError, BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: not readable as text in UTF-8 ({error})") from error
     if not any(one.strip() for one in first):
         raise InputError(f"{path}: empty, or its first line is; rows of numbers are needed, one a line")
     return separator, decimal, first, head
+
+
+def _other_encoding(path: AnyPath) -> InputError:
+    """Return what is said of a file that is not text in UTF-8."""
+    with _unpacked(path) as raw:
+        return InputError(f"{path}: not readable as text in UTF-8: {faults.of_encoding(raw)}")
 
 
 def _is_row(records: Sequence[Sequence[str]], decimal: str) -> bool:

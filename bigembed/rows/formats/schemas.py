@@ -20,11 +20,6 @@ LISTS = (
     "numpy.save(path, numpy.stack(frame[column].to_numpy()))"
 )
 """What to do with a column of lists that are no rows."""
-TIMES = (
-    ". Dates, times and durations become numbers where the table is written: in a column that counts days or seconds "
-    "from a date of your choice"
-)
-"""What to do with a column of dates or times."""
 Schemas = Sequence[tuple[AnyPath, Any]]
 """The columns of files, as Arrow says them; of consecutive files with the same ones those of the first."""
 
@@ -118,7 +113,7 @@ def rows_dtype(
     if len(dtypes) < len(found):
         wrong = [name for name, dtype in found.items() if dtype is None]
         advice = LISTS if any(arrow.is_list(kinds[name]) for name in wrong) else ""
-        advice += TIMES if any(library("types").is_temporal(inner[name]) for name in wrong) else ""
+        advice += f". {reader.TIMES}" if any(library("types").is_temporal(inner[name]) for name in wrong) else ""
         raise InputError(
             f"{path}: columns that are not numbers: {', '.join(f'{name} ({kinds[name]})' for name in wrong)}. Choose "
             "the numeric ones (columns); a column that names the rows is for ids; categories become columns of 0 and 1 "
