@@ -13,8 +13,7 @@ Its versions are here, as they lie on the disk: run, model and coordinates, and 
         placing/              ranges of new rows in work
     status.json, hold/        how the last job on it stands, and who works on it
 
-The attributes of ``coordinates`` are its account (:mod:`bigembed.jobs.growth.account`). Every file of JSON carries a
-digest of what it says.
+The attributes of ``coordinates`` are its account (:mod:`bigembed.jobs.growth.account`). Files of JSON carry a digest.
 """
 
 from __future__ import annotations
