@@ -7,7 +7,7 @@ rows are compared with what a model keeps of the columns (:mod:`bigembed.quality
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,13 @@ import numpy as np
 from bigembed.errors import MapWarning
 from bigembed.estimator import columns_after, extension_of, run_of
 from bigembed.estimator.extension import complete
+from bigembed.estimator.moments import STAGE, account_of, missing_in, sentence
 from bigembed.estimator.preprocessing import JUDGEMENT, drawn_numbers, sampled_rows
 from bigembed.estimator.reporting import warn
 from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.survey import SCALED, Shape, prepare
-from bigembed.quality.likeness import LIMITS, MOST, OUTSIDE, REACH, missing_shares, outside, unlike_columns
+from bigembed.quality.likeness import LIMITS, OUTSIDE, REACH, more_missing, outside, unlike_columns
 from bigembed.rows import RowSource
 from bigembed.rows.reader import columns_named, listed
 from bigembed.rows.row_maps import inadmissible
@@ -36,65 +37,82 @@ BY_ROW = (*SCALED, "haversine", GIVEN)
 """Metrics for which the columns of a row say nothing by themselves, or are made anew."""
 
 
-def warn_of_unlike(estimator: Any, source: RowSource) -> str:
+@dataclass(frozen=True)
+class Likeness:
+    """What some of the new rows show beside those fitted."""
+
+    warning: str = ""
+    """In what they are unlike; empty where they are not, or where nothing is known."""
+    missing: tuple[dict[str, Any], ...] = ()
+    """What each step that fills missing values finds in them (:func:`bigembed.estimator.moments.account_of`), with its
+    number and name (``step``), of how many new rows (``of``), and all of that in words (``said``)."""
+
+
+def warn_of_unlike(estimator: Any, source: RowSource, first: int = 0) -> Likeness:
     """Give a MapWarning where new rows, as the steps before the method make them, are unlike those fitted.
 
-    Returns what it says, or nothing.
-    """
-    if said := unlike(estimator, source):
-        warn(said, MapWarning)
-    return said
-
-
-def unlike(estimator: Any, source: RowSource) -> str:
-    """Say in what new rows are unlike those fitted; empty where they are not, or where nothing is known.
-
     Of many rows those of a few blocks are looked at. Where the model has an index of the fitted rows, some are searched
-    in it.
+    in it. ``first``: the number of the first row, for what is said of single rows.
     """
+    accounts, filled = _filled(estimator, source, first)
+    said = _unlike(estimator, source, filled)
+    if said:
+        warn(said, MapWarning)
+    return Likeness(said, tuple(accounts))
+
+
+def _unlike(estimator: Any, source: RowSource, filled: Sequence[str]) -> str:
+    """Say in what new rows are unlike those fitted, of which columns were ``filled`` far less often."""
     run: Run = run_of(estimator)
     limits, reach = (_kept(run, name) for name in (LIMITS, REACH))
-    if limits is None and reach is None:
-        return ""
-    rows = _looked_at(source)
-    rows = rows[complete(rows)]
-    found: dict[str, Any] = {}
-    by_column = rows.shape[0] and not source.sparse and getattr(estimator, "metric", "") not in BY_ROW
-    if limits is not None and by_column and limits.shape[1] == source.shape[1]:  # (it may be judged by other columns)
-        found = unlike_columns(rows, limits)
-    if reach is not None and (share := _outside(estimator, rows, reach)) > OUTSIDE:
-        found |= {"outside": share}
-    if filled := _filled(estimator, source):
-        found |= {"filled": filled}
+    found: dict[str, Any] = {"filled": filled} if filled else {}
+    if limits is not None or reach is not None:
+        _, rows = _looked_at(source)
+        rows = rows[complete(rows)]
+        by_column = rows.shape[0] and not source.sparse and getattr(estimator, "metric", "") not in BY_ROW
+        if limits is not None and by_column and limits.shape[1] == source.shape[1]:  # (it may be judged by others)
+            found |= unlike_columns(rows, limits)
+        if reach is not None and (share := _outside(estimator, rows, reach)) > OUTSIDE:
+            found |= {"outside": share}
     after = " after the steps" if getattr(estimator, "steps_", ()) else ""
     return _said(found, columns_after(estimator), after) if found else ""
 
 
-def _looked_at(source: RowSource) -> Any:
-    """Some of the new rows, of a few blocks, and of wide ones no more than fit into :data:`BYTES`."""
+def _looked_at(source: RowSource) -> tuple[Array, Any]:
+    """Numbers of some of the new rows, of a few blocks, and these rows; of wide ones as fit into :data:`BYTES`."""
     numbers = drawn_numbers(source)
     most = max(FROM, BYTES // max(1, int(source.row_bytes)))
     if len(numbers) > most:
         numbers = numbers[np.linspace(0, len(numbers) - 1, most).astype(int)]
-    return sampled_rows(replace(source, aligned={}), numbers).rows
+    return numbers, sampled_rows(replace(source, aligned={}), numbers).rows
 
 
-def _filled(estimator: Any, source: RowSource) -> list[str]:
-    """Columns of which a step fills most values of the new rows, and filled few of the fitted ones, in words."""
-    said: list[str] = []
+def _filled(estimator: Any, source: RowSource, first: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """Accounts of the steps that fill missing values, and the columns that they fill far more often than those of the
+    fitted rows, in words."""
+    accounts: list[dict[str, Any]] = []
+    more: list[str] = []
     steps = getattr(estimator, "steps_", ())
     for number in range(len(steps) - 1, -1, -1):
         step, source = steps[number], getattr(source, "base", None) or source
         if not (getattr(step, "takes_missing", False) and hasattr(step, "missing_")) or step.drops:
             continue
-        names = columns_after(estimator, number)
-        new = missing_shares(_looked_at(source))
-        fitted = step.missing_ / step.n_samples_
-        most = np.flatnonzero((new > MOST) & (fitted < new / 2)).tolist()
-        said += [
-            f"{columns_named([c], names)} ({100 * new[c]:.0f} %, {100 * fitted[c]:.2g} % of the fitted)" for c in most
-        ]
-    return said
+        names, (numbers, rows) = columns_after(estimator, number), _looked_at(source)
+        found = account_of(run_of(step).results(STAGE), rows, numbers + first, names)
+        of = "" if len(numbers) == source.shape[0] else f", of which {len(numbers):,} were looked at"
+        name = f"{number + 1} {type(step).registered}"
+        said = f"{name}: of {source.shape[0]:,} new rows{of}, {sentence(found)}" if of else f"{name}: {sentence(found)}"
+        accounts.insert(0, {"step": name, "of": source.shape[0], **found, "said": said})
+        more += _more_filled(step, rows, names)
+    return accounts, more
+
+
+def _more_filled(step: Any, rows: Any, names: Sequence[str]) -> list[str]:
+    new, m, fitted, n = missing_in(rows), rows.shape[0], step.missing_, step.n_samples_
+    return [
+        f"{columns_named([c], names)} ({100 * new[c] / m:.3g} %, {100 * fitted[c] / n:.2g} % of the fitted)"
+        for c in np.flatnonzero(more_missing(new, m, fitted, n)).tolist()
+    ]
 
 
 def _outside(estimator: Any, rows: Any, reach: Array) -> float:
@@ -130,7 +148,7 @@ def _said(found: Mapping[str, Any], names: Sequence[str], after: str) -> str:
             f"to {found['most']:.6g}. Compare units, scaling and the order of the columns"
         )
     if "filled" in found:
-        said.append(f"most values are missing and filled in {listed(found['filled'])}")
+        said.append(f"far more values are missing and filled in {listed(found['filled'])}")
     if "outside" in found:
         said.append(
             f"{100 * found['outside']:.0f} % of them lie farther from the fitted rows than these lie apart: the map "

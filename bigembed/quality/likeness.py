@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bigembed.quality.figures import LISTED, fills_figure
-from bigembed.runtime.blocks import Array, is_sparse
+from bigembed.runtime.blocks import Array
 
 LIMITS = "limits"
 """Name of the array with the limits of the columns, (4, d): least, quantile, quantile, largest."""
@@ -32,6 +32,8 @@ LEAST = 20
 apart."""
 SMALL = 0.02
 """Part of what a column holds below which all values are where they are in other units, 0 … 1 for 0 … 255 say."""
+POINTS, CHANCE = 0.1, 1e-4
+"""How much larger a share of missing values is, at the least, where a warning says so; how often chance may say it."""
 ROUNDED = 1e-5
 """What rounding to float32 and back may change, as a part of the largest absolute value."""
 
@@ -73,16 +75,20 @@ def outside(indptr: Array, squared: Array, reach: Array, unrelated: float = np.i
     return float(np.mean(own > limit))
 
 
-def missing_shares(rows: Any) -> Array:
-    """The share of missing values (NaN) of each column of rows (m, d), dense or CSR.
+def more_missing(new: Array, m: int, fitted: Array, n: int) -> Array:
+    """In which columns far more values are missing among m new rows than among n fitted ones, bool (d,).
 
-    >>> missing_shares(np.array([[np.nan, 1.0], [np.nan, np.nan]])).tolist()
-    [1.0, 0.5]
+    ``new`` and ``fitted`` (d,): how many. The shares are more than :data:`POINTS` apart, and by chance, m of all n + m
+    rows drawn anew, no column of d has so many with a probability of :data:`CHANCE` (Hoeffding 1963, theorems 1 and 4).
+
+    >>> more_missing(np.array([12, 4]), 40, np.array([20, 20]), 1_000).tolist()
+    [True, False]
     """
-    if not is_sparse(rows):
-        return np.asarray(np.isnan(rows).mean(axis=0))
-    counts = np.bincount(rows.indices[np.isnan(rows.data)], minlength=rows.shape[1])
-    return np.asarray(counts / max(1, rows.shape[0]))
+    share, known, together = new / max(m, 1), fitted / max(n, 1), (new + fitted) / max(n + m, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        there, gone = share * np.log(share / together), (1 - share) * np.log((1 - share) / (1 - together))
+    apart = m * (np.nan_to_num(there) + np.nan_to_num(gone))
+    return np.asarray((share - known > POINTS) & (apart > np.log(len(new) / CHANCE)))
 
 
 def unlike_columns(rows: Array, limits: Array) -> dict[str, Any]:

@@ -244,10 +244,10 @@ def _moved(frame: dict[str, Any]) -> list[str]:
 
 
 def _left_out(found: dict[str, Any]) -> list[str]:
-    """Return how many rows of a growing embedding miss values, where a step leaves such rows out."""
+    """Return how many rows are deleted, or miss values: where a step leaves them out, and where one fills these."""
     deleted = [f"{found['deleted']:,} rows are deleted and have NaN for coordinates"] if found.get("deleted") else []
     missing = [f"{found['left_out']:,} rows miss values and have NaN for coordinates"] if found["left_out"] else []
-    return deleted + missing
+    return [*deleted, *missing, *(account["said"] for account in found.get("missing", ()))]
 
 
 def growth_lines(found: dict[str, Any]) -> list[str]:

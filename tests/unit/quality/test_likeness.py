@@ -12,8 +12,10 @@ from sklearn import datasets
 
 import bigembed as be
 from bigembed.errors import MapWarning
-from bigembed.estimator import run_of
-from bigembed.quality.likeness import outside, reach_of
+from bigembed.estimator import extension_of, run_of
+from bigembed.estimator.likeness import warn_of_unlike
+from bigembed.estimator.transform import new_rows
+from bigembed.quality.likeness import more_missing, outside, reach_of
 
 N = 600
 FAULTS = {
@@ -134,9 +136,52 @@ def test_values_that_are_missing_and_filled_are_said(first: Any) -> None:
     frame.loc[::50, "price"] = np.nan
     steps = [*first, ("missing", be.Missing("fill", fill="median")), ("standardize", be.StandardScaler())]
     fitted = be.Pipeline([*steps, ("pca", be.PCA(2))]).fit(frame)
-    assert said(fitted, frame) == said(fitted, frame.assign(s=frame.s.where(frame.index % 3 > 0))) == []
+    assert said(fitted, frame) == said(fitted, frame.assign(s=frame.s.where(frame.index % 20 > 0))) == []
+    assert (
+        "filled in column s (33.3 %, 0 % of the fitted)"
+        in said(fitted, frame.assign(s=frame.s.where(frame.index % 3 > 0)))[0]
+    )
+    few = frame[:3].assign(price=np.nan, s=[1.0, np.nan, 2.0])
+    [text] = said(fitted, few)
+    assert ("column price" in text, "column s " in text) == (True, False)  # (one of three is chance)
     [text] = said(fitted, frame.assign(price=np.nan))
     assert "missing and filled in column price (100 %, 2 % of the fitted)" in text
+
+
+def test_halves_with_missing_values_are_alike_and_further_ones_are_counted() -> None:
+    """Shares of a few percent to nearly all, in 40 columns: random halves differ by chance only."""
+    rng = np.random.default_rng(5)
+    shares = rng.uniform(0.01, 0.95, 40)
+    for n in (30, 60, 400, 3_000):
+        rows = np.where(rng.random((n, 40)) < shares, np.nan, rng.normal(size=(n, 40)))
+        half, other = rows[::2], rows[1::2]
+        if (~np.isnan(half)).any(axis=0).all():
+            new, fitted = np.isnan(other).sum(axis=0), np.isnan(half).sum(axis=0)
+            assert not more_missing(new, len(other), fitted, len(half)).any()
+    more = np.where(rng.random((500, 40)) < np.minimum(shares + 0.3, 1), np.nan, 1.0)
+    assert more_missing(np.isnan(more).sum(axis=0), 500, np.isnan(half).sum(axis=0), len(half))[shares < 0.5].all()
+
+
+def test_what_is_filled_in_new_rows_is_accounted_for() -> None:
+    """By the numbers of the rows, and in as many words as the fit has for its own."""
+    rows = weather(0)
+    rows[::50, 1] = np.nan
+    steps = [("missing", be.Missing("fill", fill=0.5)), ("standardize", be.StandardScaler()), ("pca", be.PCA(2))]
+    fitted = be.Pipeline(steps).fit(rows).method_
+    new = rows[:100].copy()
+    new[7, :2] = np.nan
+    source, _ = new_rows(fitted, new, extension_of(fitted), {})
+    found = warn_of_unlike(fitted, source, 40)
+    [account] = found.missing
+    assert not found.warning
+    assert account["said"] == (
+        "1 missing: 3 of 100 rows have missing values and were filled with 0.5 (1 % of all values): rows 40, 47, 90 "
+        "(counted from 0); by column: 1 (3), 0 (1)"
+    )
+    many, _ = new_rows(fitted, np.tile(new, (30, 1)), extension_of(fitted), {})
+    [account] = warn_of_unlike(fitted, many).missing
+    assert (account["of"], account["n"]) == (3_000, 1_000)
+    assert "1 missing: of 3,000 new rows, of which 1,000 were looked at, " in account["said"]
 
 
 def test_rows_that_are_scaled_each_by_itself_are_not_compared() -> None:
