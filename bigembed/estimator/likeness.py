@@ -21,7 +21,18 @@ from bigembed.estimator.reporting import warn
 from bigembed.neighbors.given import GIVEN
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.survey import SCALED, Shape, prepare
-from bigembed.quality.likeness import LIMITS, OUTSIDE, REACH, more_missing, outside, unlike_columns
+from bigembed.quality.figures import LISTED
+from bigembed.quality.likeness import (
+    GROUPED,
+    LIMITS,
+    OUTSIDE,
+    REACH,
+    Far,
+    far_columns,
+    more_missing,
+    outside,
+    unlike_columns,
+)
 from bigembed.rows import RowSource
 from bigembed.rows.reader import columns_named, listed
 from bigembed.rows.row_maps import inadmissible
@@ -33,6 +44,8 @@ SEARCHED, FROM = 32, 128
 """New rows that are searched, and of how many: a part of what their coordinates take."""
 BYTES = 8 << 20
 """Of the new rows that are looked at."""
+SHOWN = 3
+"""Columns that are far in some rows, and of each the rows, that are named."""
 BY_ROW = (*SCALED, "haversine", GIVEN)
 """Metrics for which the columns of a row say nothing by themselves, or are made anew."""
 
@@ -55,27 +68,52 @@ def warn_of_unlike(estimator: Any, source: RowSource, first: int = 0) -> Likenes
     in it. ``first``: the number of the first row, for what is said of single rows.
     """
     accounts, filled = _filled(estimator, source, first)
-    said = _unlike(estimator, source, filled)
+    said = _unlike(estimator, source, filled, first)
     if said:
         warn(said, MapWarning)
     return Likeness(said, tuple(accounts))
 
 
-def _unlike(estimator: Any, source: RowSource, filled: Sequence[str]) -> str:
+def _unlike(estimator: Any, source: RowSource, filled: Sequence[str], first: int) -> str:
     """Say in what new rows are unlike those fitted, of which columns were ``filled`` far less often."""
     run: Run = run_of(estimator)
     limits, reach = (_kept(run, name) for name in (LIMITS, REACH))
     found: dict[str, Any] = {"filled": filled} if filled else {}
     if limits is not None or reach is not None:
-        _, rows = _looked_at(source)
-        rows = rows[complete(rows)]
-        by_column = rows.shape[0] and not source.sparse and getattr(estimator, "metric", "") not in BY_ROW
+        numbers, rows = _looked_at(source)
+        there = complete(rows)
+        numbers, rows = numbers[there] + first, rows[there]
+        by_column = rows.shape[0] and not source.sparse and judges_columns(estimator)
         if limits is not None and by_column and limits.shape[1] == source.shape[1]:  # (it may be judged by others)
             found |= unlike_columns(rows, limits)
+            found |= _far_besides(found, _far(run, rows, limits), numbers)
         if reach is not None and (share := _outside(estimator, rows, reach)) > OUTSIDE:
             found |= {"outside": share}
     after = " after the steps" if getattr(estimator, "steps_", ()) else ""
     return _said(found, columns_after(estimator), after) if found else ""
+
+
+def _far(run: Run, rows: Array, limits: Array) -> dict[int, Far]:
+    """Columns that are far in some rows: those of which the rows that were looked at in the fit show the range."""
+    seen = run.results(JUDGEMENT).get("map", {})
+    grouped = _kept(run, GROUPED) if "of" in seen else np.zeros(limits.shape[1], bool)
+    if grouped is None:  # (of a model that an earlier version fitted to some blocks of a file, which may be sorted)
+        return {}
+    return {column: one for column, one in far_columns(rows, limits, seen.get("n", 0)).items() if not grouped[column]}
+
+
+def judges_columns(estimator: Any) -> bool:
+    """Whether the columns of a row say something by themselves, by the metric."""
+    return getattr(estimator, "metric", "") not in BY_ROW
+
+
+def _far_besides(found: Mapping[str, Any], far: Mapping[int, Far], numbers: Array) -> dict[str, Any]:
+    """Columns that are far in some of the rows looked at, of these numbers: those of which ``found`` says nothing."""
+    known = {*found.get("moved", ()), *found.get("fills", ())}
+    left = {column: one for column, one in far.items() if column not in known}
+    if not left or found.get("moved_count", 0) > LISTED:
+        return {}
+    return {"far": left, "numbers": numbers}
 
 
 def _looked_at(source: RowSource) -> tuple[Array, Any]:
@@ -164,4 +202,21 @@ def _said(found: Mapping[str, Any], names: Sequence[str], after: str) -> str:
             f"most columns hold no value above {found['small']:.2g} times those of the fitted rows. Compare "
             "units and scaling"
         )
-    return f"The new rows are unlike those fitted, and their coordinates may mean nothing: {'; '.join(said)}"
+    if "far" in found:
+        said += _far_said(found["far"], found["numbers"], names, after)
+    who = "Some of the new rows" if found.keys() == {"far", "numbers"} else "The new rows"
+    return f"{who} are unlike those fitted, and their coordinates may mean nothing: {'; '.join(said)}"
+
+
+def _far_said(far: Mapping[int, Far], numbers: Array, names: Sequence[str], after: str = "") -> list[str]:
+    """Say of the first columns in how many of the rows looked at, of these numbers, they are far, and how far."""
+    order = sorted(far.items(), key=lambda item: (-len(item[1].rows), -item[1].times))
+    said = []
+    for column, one in order[:SHOWN]:
+        first = listed(map(str, numbers[one.rows[:SHOWN]].tolist())) + ", …" * (len(one.rows) > SHOWN)
+        where = (
+            f"in {len(one.rows):,} of {len(numbers):,} rows looked at {columns_named([column], names)} is far outside"
+        )
+        said.append(f"{where}, up to {one.times:.3g} times the range of the fitted rows{after} (rows {first})")
+    more = [f"and so are {len(far) - SHOWN} other columns"] if len(far) > SHOWN else []
+    return [*said, *more, "look at these rows, and compare units"]

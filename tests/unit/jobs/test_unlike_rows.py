@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -10,9 +12,10 @@ from typer.testing import CliRunner
 
 import bigembed as be
 from bigembed.cli import app
+from bigembed.jobs.growth.audit import Limits, audit
 from bigembed.jobs.growth.extend import extend
 from bigembed.jobs.growth.refresh import refresh
-from bigembed.jobs.report.lines import growth_lines
+from bigembed.jobs.report.lines import audit_lines, growth_lines
 from bigembed.jobs.spec import parse_job
 from bigembed.rows.appending import append_rows
 from bigembed.rows.formats import ingest
@@ -29,8 +32,8 @@ def rows_of(seed, n=600, gone=0.02):
     return rows
 
 
-def growing_job(folder):
-    np.save(folder / "rows.npy", rows_of(0))
+def growing_job(folder, gone=0.02):
+    np.save(folder / "rows.npy", rows_of(0, gone=gone))
     ingest(folder / "rows.npy", folder / "x.zarr", Choice(missing=True))
     tables = {
         "input": {"path": str(folder / "x.zarr")},
@@ -66,3 +69,38 @@ def test_filled_values_of_appended_rows_are_accounted_for_by_their_numbers(tmp_p
     first = 600 + int(np.flatnonzero(np.isnan(new).any(axis=1))[0])
     assert f"were filled with the median (10.1 % of all values): rows {first}, " in growth_lines(found)[2]
     assert extend(job)["missing"] == []
+
+
+def test_few_rows_far_away_are_named_with_their_column_and_range(tmp_path):
+    """A part in other units among what is placed together, in three ranges: two of good rows, and one with them."""
+    job = growing_job(tmp_path, gone=0)
+    refresh(job)
+    good, mixed = rows_of(1, 400, 0), rows_of(2, 300, 0)
+    mixed[200:220, 2] *= 1000
+    append_rows(tmp_path / "x.zarr", good)
+    with no_warning():
+        extend(job)
+    fine = audit(job)
+    assert (fine["far"], fine["due"], audit_lines(fine)[-1]) == ([], [], "the model fits")
+    append_rows(tmp_path / "x.zarr", mixed)
+    said = r"in 20 of 300 rows looked at column 2 .* far outside, .* times the range .* \(rows 1200, 1201, 1202, …\)"
+    with pytest.warns(be.errors.MapWarning, match=f"Some of the new rows are unlike those fitted.*{said}"):
+        extend(job)
+    append_rows(tmp_path / "x.zarr", mixed)  # (not placed yet)
+    found = audit(job)
+    [far] = found["far"]
+    assert (far["column"], far["rows"], far["judged"], far["first"][:2]) == ("2", 40, 1000, [1200, 1201])
+    assert far["times"] > 100
+    assert far["ranges"] == [{"start": start, "stop": start + 300, "rows": 20, "judged": 300} for start in (1000, 1300)]
+    line = "far: column 2 in 40 of 1,000 new rows looked at"
+    assert any(line in one and "1000:1300 (20 of 300), 1300:1600 (20 of 300)" in one for one in audit_lines(found))
+    fitting = audit(job, limits=Limits(growth=2))
+    assert fitting["due"] == []
+    assert audit_lines(fitting)[-1] == "no refresh is due, but look at the rows that are far"
+
+
+@contextmanager
+def no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", be.errors.MapWarning)
+        yield
