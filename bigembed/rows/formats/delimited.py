@@ -21,6 +21,7 @@ import numpy as np
 from bigembed.errors import InputError, needed
 from bigembed.rows import categories as coded
 from bigembed.rows import reader
+from bigembed.rows.formats import words
 from bigembed.rows.formats.quotes import Quotes, line_of, records
 from bigembed.rows.formats.tables import FORMULA, batch_rows_of
 from bigembed.rows.missing import missing_values
@@ -185,7 +186,7 @@ class DelimitedReader:
                 column_types={name: getattr(arrow, kinds.get(name, kind))() for name in self.columns if kind},
                 true_values=TRUE,
                 false_values=FALSE,
-                strings_can_be_null=self.dtype != reader.TEXT,
+                strings_can_be_null=self.dtype != reader.TEXT and self.categories.keys().isdisjoint(self.columns),
                 decimal_point=self.decimal,
             ),
         }
@@ -198,7 +199,8 @@ class DelimitedReader:
                         use_threads=False, block_size=len(piece), column_names=list(self.names), skip_rows=head
                     )
                     batches = text.read_csv(arrow.BufferReader(piece), read, **options).to_batches()
-                    yield from batches
+                    texts = {} if self.dtype == reader.TEXT else self.categories
+                    yield from (words.with_missing(batch, texts) for batch in batches)
                     before += head + sum(batch.num_rows for batch in batches)
                     head = 0
         except (arrow.ArrowInvalid, OSError, EOFError, BadZipFile, zlib.error, csv.Error) as error:
@@ -277,13 +279,18 @@ def open_delimited(path: AnyPath, choice: reader.Choice) -> DelimitedReader:
     opened = replace(opened, categories=known)
     todo, rows = tuple(name for name, texts in known.items() if not texts), 0
 
+    held: Counter[tuple[str, str]] = Counter()
+
     def counted() -> Iterator[Any]:
         nonlocal rows
-        for batch in replace(opened, columns=todo or wanted[:1]).batches("string"):
+        asked: dict[str, Any] = {"columns": tuple(known) or wanted[:1], "categories": dict.fromkeys(known, ())}
+        for batch in replace(opened, **asked).batches("string"):
             rows += batch.num_rows
+            held.update(words.in_columns(batch, known))
             yield batch
 
     found = coded.texts_of(path, counted(), todo)
+    words.say(path, held, known)
     return replace(opened, shape=(rows, len(wanted)), categories={**known, **found}).as_numbers()
 
 
