@@ -24,7 +24,7 @@ from bigembed.rows import reader
 from bigembed.rows.formats import words
 from bigembed.rows.formats.quotes import Quotes, line_of, records
 from bigembed.rows.formats.tables import FORMULA, batch_rows_of
-from bigembed.rows.missing import missing_values
+from bigembed.rows.missing import FIRST, missing_values
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, at
 
@@ -140,6 +140,8 @@ class DelimitedReader:
                     raise missing_values(self._numbered(), len(self.shape) == 1)
                 coded.refuse_unknown(part, self.categories, self.strict, first + low, f"{self.path}: ")
                 rows = batch_rows_of(part, self.columns, self.dtype, self.categories)
+                if rows.dtype.kind == "f" and np.isinf(rows).any():
+                    self._refuse_infinite()
                 if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= reader.EXACT).any():
                     self._refuse_rounded()
                     looked = True
@@ -152,6 +154,21 @@ class DelimitedReader:
         numbers = ("null", "bool", *reader.FLOATS, *reader.INTEGERS)
         found = {one.name for batch in self.batches("") for one in batch.schema if str(one.type) not in numbers}
         return [name for name in self.columns if name in found]
+
+    def _refuse_infinite(self) -> None:
+        """InputError that names the columns and the rows with infinity, which is written so, or is beyond float64."""
+        counts, found = Counter[str](), []
+        for _, start, batch in self._numbered():
+            wrong = np.isinf(batch_rows_of(batch, self.columns, self.dtype, self.categories))
+            counts.update(dict(zip(self.columns, wrong.sum(axis=0).tolist(), strict=True)))
+            found += (start + np.flatnonzero(wrong.any(axis=1))).tolist()
+        columns = reader.listed(f"{name} ({count})" for name, count in counts.items() if count)
+        rows = ", ".join(map(str, found[:FIRST])) + (", …" if len(found) > FIRST else "")
+        raise InputError(
+            f"{self.path}: values are infinite in the columns {columns}: in {len(found)} of {self.shape[0]} rows, "
+            f"which are {rows} (counted from 0). Infinity is not a missing value, and no method takes it (a number "
+            "beyond 1.8e308 is infinite, too): look where it comes from, and write a number, or an empty field"
+        )
 
     def _refuse_rounded(self) -> None:
         """InputError where the text of a number is a whole one that float64 would round."""

@@ -8,7 +8,7 @@ files in which no such word was a category.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bigembed.errors import FeatureNamesWarning, needed
@@ -27,17 +27,19 @@ def with_missing(batch: Any, categories: Categories) -> Any:
         if name in categories:
             known, column = categories[name], batch.column(name)
             gone = ["", *(sorted(missing_words().difference(known)) if known else ())]
-            there = compute.invert(compute.is_in(column, value_set=arrow.array(gone)))
-            batch = batch.set_column(number, name, compute.if_else(there, column, arrow.scalar(None, column.type)))
+            for word in gone:  # (one by one: an array of them would load pandas)
+                column = compute.if_else(compute.equal(column, word), arrow.scalar(None, column.type), column)
+            batch = batch.set_column(number, name, column)
     return batch
 
 
-def in_columns(batch: Any, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The words that these columns of a batch hold as text, each with its column, one for each row."""
-    compute, words = _pyarrow("compute"), _pyarrow().array(sorted(missing_words()))
-    for name in names:
-        column = batch.column(name)
-        yield from ((name, word) for word in column.filter(compute.is_in(column, value_set=words)).to_pylist())
+def in_columns(batch: Any, names: Iterable[str]) -> dict[tuple[str, str], int]:
+    """How many rows of a batch hold such a word as text, by column and word."""
+    compute, words = _pyarrow("compute"), sorted(missing_words())
+    counts = {
+        (name, word): compute.sum(compute.equal(batch.column(name), word)).as_py() for name in names for word in words
+    }
+    return {place: count for place, count in counts.items() if count}
 
 
 def say(path: Any, held: Mapping[tuple[str, str], int], known: Categories) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bigembed.errors import FeatureNamesWarning
+from bigembed.errors import FeatureNamesWarning, InputError
 from bigembed.jobs.extend import extend
 from bigembed.jobs.run import run_job
-from bigembed.rows.formats import open_reader
+from bigembed.rows.formats import ingest, open_reader
 from bigembed.rows.formats.copying import rows_of_reader
 from bigembed.rows.reader import Choice
 from bigembed.store import at
@@ -60,9 +60,10 @@ def test_categories_are_those_of_parquet_and_words_are_told(tmp_path, chosen):
 
 def test_the_warning_is_no_damage_where_warnings_are_errors(tmp_path):
     frame_of(0).to_csv(tmp_path / "x.csv", index=False)
-    with warnings.catch_warnings(), pytest.raises(FeatureNamesWarning, match="rows hold 'NA'"):
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        read(tmp_path / "x.csv", text=True)
+        with pytest.raises(FeatureNamesWarning, match="rows hold 'NA'"):
+            read(tmp_path / "x.csv", text=True)
 
 
 def test_words_in_columns_of_numbers_are_missing_and_nothing_is_said(tmp_path):
@@ -125,3 +126,15 @@ def as_earlier(batch, categories):
     gone = column.isin(["", "NA", "null"])
     place = batch.schema.names.index("country")
     return batch.set_column(place, "country", pa.array(column.where(~gone, None).tolist(), pa.string()))
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("word", ["inf", "-Infinity", "1e400"])
+def test_infinity_is_refused_with_its_columns_and_rows(tmp_path, word, missing):
+    lines = [f"{number},0.5,2" for number in range(300)]
+    lines[17], lines[250] = f"1,{word},{word}", f"1,2,{word}"
+    (tmp_path / "x.csv").write_text("\n".join(["a,b,c", *lines]))
+    message = r"infinite in the columns b \(1\), c \(2\): in 2 of 300 rows, which are 17, 250 \(counted from 0\)"
+    with pytest.raises(InputError, match=message):
+        ingest(tmp_path / "x.csv", tmp_path / "x.zarr", Choice(missing=missing))
+    assert not (tmp_path / "x.zarr").exists()
