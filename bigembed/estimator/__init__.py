@@ -19,7 +19,7 @@ from bigembed.estimator.extension import Extension
 from bigembed.estimator.frame import STAGE as FRAME
 from bigembed.estimator.frame import FrameReference
 from bigembed.quality.filled import FILLED, PLACES
-from bigembed.quality.likeness import LIMITS, REACH
+from bigembed.quality.likeness import GROUPED, LIMITS, REACH
 from bigembed.rows import RowSource
 from bigembed.runtime.parameters import is_integer
 from bigembed.stages import Run, Stage
@@ -46,7 +46,7 @@ RUN_PARAMETERS = tuple(field.name for field in fields(RunParameters))
 
 WHOLE = ("coordinates", "clusters", FRAME)
 """Stages of a map of which nothing is dropped."""
-LIKENESS: Mapping[str, tuple[str, ...]] = {"judgement": (LIMITS, REACH), FILLED: (PLACES,)}
+LIKENESS: Mapping[str, tuple[str, ...]] = {"judgement": (LIMITS, REACH, GROUPED), FILLED: (PLACES,)}
 """What every model keeps besides, by stage: that with which new rows are compared."""
 STEP = re.compile(r"step\d+-")
 """How the names of the stages of steps begin."""

@@ -306,6 +306,31 @@ def sentence(found: Mapping[str, Any]) -> str:
     return f"{rows:,} of {n:,} rows {what} and {done}: rows {first} (counted from 0){by_column}"
 
 
+def missing_in(rows: Any) -> Array:
+    """How many values (NaN) are missing in each column of rows (m, d), dense or CSR.
+
+    >>> missing_in(np.array([[np.nan, 1.0], [np.nan, np.nan]])).tolist()
+    [2, 1]
+    """
+    return np.asarray(_columns_of(rows)[0])
+
+
+def account_of(found: Mapping[str, Any], rows: Any, numbers: Array, names: Sequence[str]) -> dict[str, Any]:
+    """What becomes of missing values in other rows (m, d) of these ``numbers``, as ``found`` has it of those fitted."""
+    counts, gone = missing_in(rows), ~complete(rows)
+    return {
+        "n": rows.shape[0],
+        "d": rows.shape[1],
+        "action": found["action"],
+        "fill": found["fill"],
+        "rows": int(gone.sum()),
+        "first": numbers[gone][:FIRST].tolist(),
+        "columns": _by_column(counts, names),
+        "columns_missing": int(np.count_nonzero(counts)),
+        "values": int(counts.sum()),
+    }
+
+
 def _by_column(missing: Array, names: Sequence[str]) -> list[list[Any]]:
     """The columns with most missing values, and how many."""
     worst = [int(column) for column in np.argsort(-missing, kind="stable")[:FIRST] if missing[column]]

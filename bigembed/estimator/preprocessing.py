@@ -17,6 +17,7 @@ from bigembed.estimator.reporting import notify_callbacks
 from bigembed.estimator.sampling import BYTES, count_blocks, count_rows, dense_bytes, drawn_numbers, sampled_rows
 from bigembed.quality import DOUBTED, FAITHFUL, NEIGHBORS, cost_of, kept_arrays, preserved
 from bigembed.quality.left_out import left_out
+from bigembed.quality.likeness import GROUPED, grouped_columns
 from bigembed.rows import RowSource, graph_source, reader, rows_at
 from bigembed.rows.derived import MappedSource, PlannedRows, kept_on_the_way, written_rows
 from bigembed.runtime.blocks import Array, is_sparse
@@ -324,7 +325,7 @@ def _cost_of_drawn(source: RowSource) -> Cost:
     sample = drawn, source.width, source.work
     return Cost.of(
         reads=[rows_of(source, share)],
-        writes=[] if source.sparse else kept_arrays(source),
+        writes=[] if source.sparse else [*kept_arrays(source), ArraySpec(GROUPED, source.width, dtype="u1")],
         task=[*window_of(source), ArraySpec("drawn rows", *sample, times=3)],
         coordinator=[ArraySpec("drawn rows", *sample, times=6), ArraySpec("distances of pairs", pairs, times=8)],
         passes=share,
@@ -347,6 +348,10 @@ def run_judgement(context: Context, estimator: Any, source: RowSource, metric: A
     kept = "" if source.sparse else context.path("")
     drawn = _as_source(context, "drawn", rows), _as_source(context, "shown", coordinates)
     found = _figures(context, *drawn, metric, SAMPLES, kept, RowSource(numbers.shape, numbers.dtype, array=numbers))
+    if kept:
+        every = count_blocks(source) == -(-source.shape[0] // source.block)
+        grouped = np.zeros(source.width, bool) if every else grouped_columns(rows, numbers // source.block)
+        arrays.write_array(f"{kept}{GROUPED}", grouped)
     low = min(found[name]["value"] for name in DOUBTED) < FAITHFUL if "unmeasured" not in found else False
     if low and getattr(estimator, "principal", False):
         found["left_out"] = left_out(rows, coordinates)

@@ -15,7 +15,7 @@ from bigembed.errors import DamagedError, ExistingOutputError, MissingPathError
 from bigembed.estimator import extension_of, method_parameters, preprocessing, run_of, scikit_learn, steps_before
 from bigembed.estimator.extension import left_out_of
 from bigembed.estimator.fitting import strict_texts
-from bigembed.estimator.likeness import warn_of_unlike
+from bigembed.estimator.likeness import Likeness, warn_of_unlike
 from bigembed.estimator.transform import aside_of, refuse_existing, run_to, stage_for, through_steps
 from bigembed.jobs.inputs import IDS, Input, find_rows, rows_named
 from bigembed.jobs.places import ClusterTable, Place
@@ -82,7 +82,7 @@ def extend(
         if not (_key_left(out) or store.published(out)):
             _refuse_existing(out, results)
         fitted = load(model, functions)
-        rows, said = _rows(fitted, new, out, choice, aligned), ""
+        rows, seen = _rows(fitted, new, out, choice, aligned), Likeness()
         asked = key_of_extension(fitted, rows, results)
         outcome = {
             "model": str(model),
@@ -120,7 +120,7 @@ def extend(
                 stage = ours.stage if rows is ours.rows else stage_of(fitted, rows)
                 with rows_named(store.at(new)):
                     with using(progress=None):  # (a look at some rows is no stage)
-                        said = warn_of_unlike(fitted, prepared_rows(fitted, rows))
+                        seen = warn_of_unlike(fitted, prepared_rows(fitted, rows))
                     about = _about(model, fitted, out, rows, asked)
                     run_to(stage, store.absolute(out), run_of(fitted), about, keep=True)
             if CLUSTER in beside:
@@ -137,7 +137,8 @@ def extend(
         **outcome,
         "unchanged": False,
         "left_out": left_out,
-        "warnings": [said] if said else [],
+        "missing": list(seen.missing),
+        "warnings": [seen.warning] if seen.warning else [],
         "seconds": round(time.perf_counter() - began, 3),
         "predicted_seconds": reporter.plan.seconds,
         "compilation": compilation,

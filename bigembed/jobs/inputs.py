@@ -23,6 +23,7 @@ from bigembed.jobs.table_columns import Ids, TableColumn, column_of_table
 from bigembed.rows import RowSource, derived, graph_source, rows_at
 from bigembed.rows.formats import copy_aligned, copying, in_place, is_copy, open_reader, stays_sparse, write_copy
 from bigembed.rows.formats.copying import vector_source
+from bigembed.rows.formats.folders import delimited_files
 from bigembed.rows.input import column_source
 from bigembed.rows.reader import Choice, Reader, entries_of, features_of, named, native
 from bigembed.rows.sparse import ENTRY_BYTES, SparseSource, group_source, is_csr_group
@@ -255,6 +256,8 @@ def find_rows(
     ``aligned``: vectors, each by its name in the source of the rows, or by its path from ``folder`` on.
     """
     about = {"copied": str(path), "stamp": stamp_of(path), **choice.asked()}
+    if (choice.categories or choice.text) and delimited_files(path):
+        about["words"] = "text"  # (NA and the like: copies of earlier versions have them as missing categories)
     if (copied := _copied(copy, about, aligned, folder)) is not None:
         return copied
     reader = open_reader(path, choice)

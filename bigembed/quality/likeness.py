@@ -7,17 +7,20 @@ model finds the fitted rows near new ones, their distances are compared with tho
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bigembed.quality.figures import LISTED, fills_figure
-from bigembed.runtime.blocks import Array, is_sparse
+from bigembed.runtime.blocks import Array
 
 LIMITS = "limits"
 """Name of the array with the limits of the columns, (4, d): least, quantile, quantile, largest."""
 REACH = "reach"
 """Name of the array with the distances (k,) within which nearly all fitted rows have their first, …, k-th neighbor."""
+GROUPED = "grouped"
+"""Name of the array (d,) that says of which columns the rows that were looked at may not show the range, bool."""
 RANK = 5
 """The neighbor by which new rows are compared with fitted ones."""
 NEARLY_ALL = 0.99
@@ -32,8 +35,23 @@ LEAST = 20
 apart."""
 SMALL = 0.02
 """Part of what a column holds below which all values are where they are in other units, 0 … 1 for 0 … 255 say."""
+AWAY, TAIL, KNOWN = 1.5, 3.0, 200
+"""Ranges of the fitted values beyond whose end a value is far away (1 is the end itself). How many are counted at the
+most where the tail is not known: of fewer fitted rows than these, or where nearly all hold one value."""
+POINTS, CHANCE = 0.1, 1e-4
+"""How much larger a share of missing values is, at the least, where a warning says so; how often chance may say it."""
 ROUNDED = 1e-5
 """What rounding to float32 and back may change, as a part of the largest absolute value."""
+
+
+@dataclass(frozen=True)
+class Far:
+    """Where a column lies far beyond the fitted rows."""
+
+    rows: list[int]
+    """Numbers of the rows in which it does, among those that were looked at."""
+    times: float
+    """How far at the most, in ranges of the fitted values: 1 is where these end."""
 
 
 def column_limits(sample: Array, low: Array, high: Array) -> Array:
@@ -45,6 +63,26 @@ def column_limits(sample: Array, low: Array, high: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):  # (numbers near the largest ones)
         tails = np.quantile(sample.astype(np.float64), TAILS, axis=0)
     return np.stack([low, *tails, high]).astype(np.float64)
+
+
+def grouped_columns(sample: Array, blocks: Array) -> Array:
+    """Which columns (d,) differ between the blocks (s,) that sampled rows (s, d) are of, beyond chance: as those that
+    a file is sorted by do, so that blocks that were not drawn may hold values that no drawn one has.
+
+    Of the values, without their tails, the mean of each block is compared with that of all (χ², far in its tail).
+    Columns in which nearly all rows hold one value cannot be judged, and count as such.
+
+    >>> rows = np.stack([np.arange(400.0), np.arange(400) % 7.0], axis=1)
+    >>> grouped_columns(rows, np.arange(400) // 100).tolist()
+    [True, False]
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        values = np.clip(sample.astype(np.float64), *np.quantile(sample.astype(np.float64), TAILS, axis=0))
+        values = (values - values.mean(axis=0)) / values.std(axis=0)
+        members = blocks == np.unique(blocks)[:, None]
+        sums = np.square(members @ values) / members.sum(axis=1)[:, None]
+        free = len(members) - 1
+        return np.asarray(~(sums.sum(axis=0) < free + 6 * np.sqrt(2 * free) + 10))
 
 
 def reach_of(squared: Array) -> Array:
@@ -73,16 +111,20 @@ def outside(indptr: Array, squared: Array, reach: Array, unrelated: float = np.i
     return float(np.mean(own > limit))
 
 
-def missing_shares(rows: Any) -> Array:
-    """The share of missing values (NaN) of each column of rows (m, d), dense or CSR.
+def more_missing(new: Array, m: int, fitted: Array, n: int) -> Array:
+    """In which columns far more values are missing among m new rows than among n fitted ones, bool (d,).
 
-    >>> missing_shares(np.array([[np.nan, 1.0], [np.nan, np.nan]])).tolist()
-    [1.0, 0.5]
+    ``new`` and ``fitted`` (d,): how many. The shares are more than :data:`POINTS` apart, and by chance, m of all n + m
+    rows drawn anew, no column of d has so many with a probability of :data:`CHANCE` (Hoeffding 1963, theorems 1 and 4).
+
+    >>> more_missing(np.array([12, 4]), 40, np.array([20, 20]), 1_000).tolist()
+    [True, False]
     """
-    if not is_sparse(rows):
-        return np.asarray(np.isnan(rows).mean(axis=0))
-    counts = np.bincount(rows.indices[np.isnan(rows.data)], minlength=rows.shape[1])
-    return np.asarray(counts / max(1, rows.shape[0]))
+    share, known, together = new / max(m, 1), fitted / max(n, 1), (new + fitted) / max(n + m, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        there, gone = share * np.log(share / together), (1 - share) * np.log((1 - share) / (1 - together))
+    apart = m * (np.nan_to_num(there) + np.nan_to_num(gone))
+    return np.asarray((share - known > POINTS) & (apart > np.log(len(new) / CHANCE)))
 
 
 def unlike_columns(rows: Array, limits: Array) -> dict[str, Any]:
@@ -134,6 +176,40 @@ def _unlike(rows: Array, low: Array, least: Array, most: Array, high: Array) -> 
     ]
     small = _part(rows, np.maximum(abs(least), abs(most)))
     return found | ({"fills": fills} if fills else {}) | ({"small": small} if 0 < small < SMALL else {})
+
+
+def far_columns(rows: Array, limits: Array, fitted: int) -> dict[int, Far]:
+    """Columns in which some new rows (m, d) lie far beyond all ``fitted`` ones that the limits are of.
+
+    More of them than by chance (:data:`CHANCE`, all columns together): of m new rows the k largest values are all
+    beyond s fitted ones with a probability of (m/(m + s))^k at the most, whatever the distribution. At c ranges there
+    are fewer by a factor of c, as in a tail of Pareto with exponent 1, which is heavier than amounts and counts have.
+
+    >>> limits = column_limits(np.linspace(0, 30, 500)[:, None], np.array([0.0]), np.array([30.0]))
+    >>> far_columns(np.array([[3.0]] * 97 + [[3_000.0]] * 3), limits, 500)
+    {0: Far(rows=[97, 98, 99], times=100.0)}
+    >>> far_columns(np.array([[3.0]] * 99 + [[60.0]]), limits, 500)
+    {}
+    """
+    low, least, most, high = limits
+    apart, chance = high - low, np.log(CHANCE / (2 * max(1, rows.shape[1])))
+    most_counted = np.where((fitted >= KNOWN) & (least < most), np.inf, TAIL)
+    found: dict[int, Far] = {}
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # (constant columns say nothing)
+        sides = [1 + np.where(apart > 0, beyond / apart, -np.inf) for beyond in (rows - high, low - rows)]
+        columns = [np.flatnonzero(_unlikely(times, fitted, most_counted) < chance) for times in sides]
+    for column in np.union1d(*columns).tolist():
+        times = np.maximum(*(side[:, column] for side in sides))
+        found[column] = Far(np.flatnonzero(times > AWAY).tolist(), float(times.max()))
+    return found
+
+
+def _unlikely(times: Array, fitted: int, most_counted: Array) -> Array:
+    """The logarithm of the least probability (d,) that chance puts so many of the rows so many ``times`` (m, d) far."""
+    odds = len(times) / max(1, fitted)
+    largest = np.minimum(-np.sort(-times, axis=0), most_counted)
+    each = np.where(largest > AWAY, np.arange(1, len(times) + 1)[:, None] * np.log(odds / (largest + odds)), 0)
+    return np.asarray(each.min(axis=0, initial=0))
 
 
 def _part(rows: Array, size: Array) -> float:

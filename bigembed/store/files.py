@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from bigembed.errors import BigembedError, DamagedError, InputError, MissingPathError, PlanError
+from bigembed.errors import BigembedError, BigembedWarning, DamagedError, InputError, MissingPathError, PlanError
 from bigembed.store import AnyPath, PathLike, at, is_url, put, remove, stored
 from bigembed.store.locks import machine, process_start
 
@@ -184,7 +184,7 @@ def reading_foreign(path: Any, what: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except BigembedError:
+    except (BigembedError, BigembedWarning):
         raise
     except Exception as error:
         if is_exhausted(error) and not isinstance(error, OSError):

@@ -8,6 +8,9 @@ Some of the new rows are compared with as many of those fitted ("held" in ``audi
 - ``misfit``: what the model leaves unexplained of a row (:mod:`bigembed.jobs.growth.audit`), compared in the same way.
 - ``recall``: the share of the true nearest fitted rows that the search finds for new rows, where there is a graph.
 
+Besides them ``far`` names columns in which some of the new rows lie far beyond all fitted ones, and the ranges of these
+rows: in other units, say. No refresh mends that, so it makes none due.
+
 A refresh is due when one of them is beyond its limit (:class:`Limits`) by more than chance explains (two standard
 errors of a share).
 """
@@ -15,7 +18,7 @@ errors of a share).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,8 +26,9 @@ from typing import Any
 import numpy as np
 
 from bigembed.errors import InputError
-from bigembed.estimator import extension_of, run_of
+from bigembed.estimator import columns_after, extension_of, run_of
 from bigembed.estimator.extension import complete, leaves_out
+from bigembed.estimator.likeness import judges_columns
 from bigembed.estimator.preprocessing import mapped_new_rows
 from bigembed.jobs.growth import Version, open_growth, place_for, refuse_unfitted, unchanged
 from bigembed.jobs.growth.account import NAMED, Snapshot, snapshot
@@ -38,6 +42,7 @@ from bigembed.neighbors.order import Ordered
 from bigembed.neighbors.query import Index, join_rows
 from bigembed.neighbors.search import internal_ids, nearest_rows, recall_at, rows_at, summed_up
 from bigembed.neighbors.survey import Shape
+from bigembed.quality.likeness import column_limits, far_columns
 from bigembed.rows import RowSource
 from bigembed.rows.growing import StoreRows, deleted_rows
 from bigembed.runtime.blocks import Array, map_blocks
@@ -134,7 +139,8 @@ def audit(
 ) -> dict[str, Any]:
     """Compare the rows that came since the last refresh with those it fitted; write ``audit.json``, return it.
 
-    ``"due"`` lists the reasons for a refresh; empty, the model still fits. ``sample``: rows looked at of each kind,
+    ``"due"`` lists the reasons for a refresh; empty, the model still fits. ``"far"`` lists columns in which some new
+    rows are far outside of the fitted ones, and where. ``sample``: rows looked at of each kind,
     drawn by ``seed``. Three passes over the fitted rows at the most; memory as of one block of rows and the samples.
     Reads the growing embedding without holding it, so it may run beside a refresh. Raises :class:`MissingPathError`
     before the first refresh, :class:`LockedError` beside another audit, :class:`ChangedInputError`,
@@ -160,12 +166,14 @@ def audit(
                     exchange = Exchange(str(work / "exchange"))
                     judged, found_of = _figures(job, version, there, judged, min(sample, fitted), seed, exchange)
                     figures |= found_of
+            far = figures.pop("far", [])
             found = {
                 "output": str(growth.root),
                 "version": version.root.name,
                 "rows": {"fitted": fitted, "new": new, "judged": judged},
                 "pending": len(pending(version, job.input_path)),
                 "figures": figures,
+                "far": far,
                 "limits": asdict(limits),
                 "due": reasons(figures, limits),
                 "seconds": round(time.perf_counter() - began, 3),
@@ -185,8 +193,8 @@ def share_changed(job: JobSpec, version: Version, there: Snapshot) -> float:
 def _figures(
     job: JobSpec, version: Version, there: Snapshot, new: int, known: int, seed: int, exchange: Exchange
 ) -> tuple[int, dict[str, Any]]:
-    """Distances, misfits and recall of samples of ``new`` rows and of ``known``, fitted ones; and how many new rows
-    are there to judge, without deleted ones and those that the steps leave out."""
+    """Distances, misfits, rows far away and recall of samples of ``new`` rows and of ``known``, fitted ones; and how
+    many new rows are there to judge, without deleted ones and those that the steps leave out."""
     model, kept = load(version.model, job.functions), places_of(version)
     remove(exchange.root)  # of an audit that was killed
     source, all_rows = (_as_method_sees(model, there, rows) for rows in (version.fitted, there.shape[0]))
@@ -212,7 +220,7 @@ def _figures(
     k = min(index.n_neighbors if index else 1, n - 1)
     nearest, squared = nearest_rows(source, fitted, rows, ids, k, exchange)
     distances = np.sqrt(squared[:, 0].astype(np.float64))
-    figures = {"distance": compared(distances[:new], distances[new:])}
+    figures: dict[str, Any] = {"distance": compared(distances[:new], distances[new:])}
     exchange.put("rows", 0, {"new": rows[:new], "fitted": rows[new:]})
     if (misfit := misfit_of(model)) is not None:
         parts = map_blocks(misfit_block, [("new",), ("fitted",)], measure=misfit.function, exchange=exchange)
@@ -221,9 +229,41 @@ def _figures(
         [lists] = map_blocks(found_block, [()], index=index, exchange=exchange)
         found = summed_up(recall_at(lists, internal_ids(Ordered.open(index.order), nearest[:new])), k)
         figures["recall"] = {"n_neighbors": k, "recall": found.recall, "standard_error": found.standard_error}
+    if judges_columns(model):
+        numbers, names = version.fitted + since[there_too], columns_after(model)
+        figures["far"] = far_rows(rows[:new], rows[new:], numbers, names, spans_of(version, there.shape[0]))
     exchange.clear()
     remove(exchange.root)
     return new, figures
+
+
+def spans_of(version: Version, n: int) -> list[tuple[int, int]]:
+    """Return the ranges of rows that came since the fit: each that was placed at a time, and what has no place yet."""
+    placed = [(one.start, one.stop) for one in version.ranges if one.start >= version.fitted]
+    return [*placed, (version.covered, n)] if version.covered < n else placed
+
+
+def far_rows(
+    new: Array, fitted: Array, numbers: Array, names: Sequence[str], spans: Sequence[tuple[int, int]]
+) -> list[dict[str, Any]]:
+    """Return the columns in which some new rows lie far beyond the fitted ones, by more than chance, the most rows
+    first: how many, how far, the first of them, and in which ranges of the rows (``spans``).
+
+    >>> fitted, new = np.arange(100.0)[:, None], np.array([[5.0]] * 80 + [[900.0]] * 20)
+    >>> far_rows(new, fitted, np.arange(100, 200), ["age"], [(100, 150), (150, 200)])[0]["ranges"]
+    [{'start': 150, 'stop': 200, 'rows': 20, 'judged': 50}]
+    """
+    limits = column_limits(fitted, fitted.min(axis=0), fitted.max(axis=0))
+    found = []
+    for column, one in far_columns(new, limits, len(fitted)).items():
+        far = numbers[one.rows]
+        counts = [(start, stop, *(int(((each >= start) & (each < stop)).sum()) for each in (far, numbers)))
+                  for start, stop in spans]  # fmt: skip
+        ranges = [dict(zip(("start", "stop", "rows", "judged"), count, strict=True)) for count in counts if count[2]]
+        name = str(names[column]) if names else str(column)
+        said = {"column": name, "rows": len(far), "judged": len(new), "times": one.times}
+        found.append({**said, "first": far[:NAMED].tolist(), "ranges": ranges})
+    return sorted(found, key=lambda one: (-one["rows"], -one["times"]))
 
 
 def _as_method_sees(model: Any, there: Snapshot, n: int) -> RowSource:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,16 +78,18 @@ def extend(job: JobSpec, options: watching.RunOptions | None = None, *, verify: 
         with with_remedy(job), growth.reading(job, there, reporter, version.fitted):
             repair(version, job.functions)
         covered, n = version.covered, there.shape[0]
+        missing: list[dict[str, Any]] = []
         if covered < n:
             with with_remedy(job):
                 fitted = load(version.model, job.functions)
-            NewRows(job, version, there, fitted).place_all(known, reporter, lock)
+            NewRows(job, version, there, fitted, missing).place_all(known, reporter, lock)
         remove(version.root / "placing")
         remove_unfinished(version.array)
         write_table_of(job, version)
         return growth.about(grown, version, unchanged=covered == n) | {
             "placed": n - covered,
             "pending": len(pending(version, job.input_path)),
+            "missing": missing,
             "other_parameters": version.asked != key_of_growth(job),
             "seconds": round(time.perf_counter() - began, 3),
         }
@@ -101,6 +103,8 @@ class NewRows:
     version: growth.Version
     there: account.Snapshot
     fitted: Any
+    missing: list[dict[str, Any]] = field(default_factory=list)
+    """What each range found of missing values that a step fills (:class:`bigembed.estimator.likeness.Likeness`)."""
 
     def place_all(self, known: account.Ledger, reporter: watching.Reporter, lock: locks.Lock) -> None:
         """Place them, range after range."""
@@ -142,7 +146,7 @@ class NewRows:
         content = account.span_digest(path, start, stop)
         stage = self.stage(start, stop, content)
         self.plan(stage, place).refuse()
-        warn_of_unlike(self.fitted, self.prepared(start, stop, content))
+        self.missing.extend(warn_of_unlike(self.fitted, self.prepared(start, stop, content), start).missing)
         try:
             run = Run(aside, [run_of(self.fitted)])
         except (DamagedError, ExistingOutputError):  # what a killed call left is damaged

@@ -10,11 +10,15 @@ from bigembed.jobs import duration, size, text_columns
 from bigembed.jobs.report import figures
 from bigembed.jobs.report.leading import leading_lines
 from bigembed.quality import FIGURES
+from bigembed.rows.reader import listed
 from bigembed.stages import Run
 from bigembed.store import UNLIMITED, arrays, at, superseded
 
 LONGEST = 4
 """Stages whose times are printed after a run; the page of the run has all of them."""
+
+FAR_COLUMNS = 5
+"""Columns that are printed in which an audit finds rows far away; ``audit.json`` has all."""
 
 
 def plan_lines(plan: Any) -> list[str]:
@@ -244,10 +248,10 @@ def _moved(frame: dict[str, Any]) -> list[str]:
 
 
 def _left_out(found: dict[str, Any]) -> list[str]:
-    """Return how many rows of a growing embedding miss values, where a step leaves such rows out."""
+    """Return how many rows are deleted, or miss values: where a step leaves them out, and where one fills these."""
     deleted = [f"{found['deleted']:,} rows are deleted and have NaN for coordinates"] if found.get("deleted") else []
     missing = [f"{found['left_out']:,} rows miss values and have NaN for coordinates"] if found["left_out"] else []
-    return deleted + missing
+    return [*deleted, *missing, *(account["said"] for account in found.get("missing", ()))]
 
 
 def growth_lines(found: dict[str, Any]) -> list[str]:
@@ -297,8 +301,24 @@ def audit_lines(found: dict[str, Any]) -> list[str]:
     for name, values in found["figures"].items():
         shown = ", ".join(f"{key} {value:.4g}" for key, value in values.items() if isinstance(value, (int, float)))
         lines.append(f"  {name}: {shown}")
-    lines += _pending(found)
-    return [*lines, *([f"refresh due: {reason}" for reason in found["due"]] or ["the model fits"])]
+    lines += _pending(found) + _far_lines(found["far"])
+    fits = "no refresh is due, but look at the rows that are far" if found["far"] else "the model fits"
+    return [*lines, *([f"refresh due: {reason}" for reason in found["due"]] or [fits])]
+
+
+def _far_lines(far: list[dict[str, Any]]) -> list[str]:
+    """Return in which columns new rows are far outside of those fitted, and in which ranges of the rows."""
+    lines = []
+    for one in far[:FAR_COLUMNS]:
+        where = listed(
+            f"{part['start']}:{part['stop']} ({part['rows']:,} of {part['judged']:,})" for part in one["ranges"]
+        )
+        lines.append(
+            f"  far: column {one['column']} in {one['rows']:,} of {one['judged']:,} new rows looked at, up to "
+            f"{one['times']:.3g} times the range of the fitted rows: in rows {where}; the first is {one['first'][0]}"
+        )
+    more = len(far) - FAR_COLUMNS
+    return [*lines, *([f"  far: {more} other columns as well"] if more > 0 else [])]
 
 
 def sweep_lines(found: dict[str, Any]) -> list[str]:

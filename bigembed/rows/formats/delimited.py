@@ -22,10 +22,10 @@ from bigembed.errors import InputError, needed
 from bigembed.rows import categories as coded
 from bigembed.rows import reader
 from bigembed.rows.exact import EXACT
-from bigembed.rows.formats import faults
+from bigembed.rows.formats import faults, words
 from bigembed.rows.formats.quotes import Quotes, line_of, records
 from bigembed.rows.formats.tables import FORMULA, batch_rows_of
-from bigembed.rows.missing import missing_values
+from bigembed.rows.missing import FIRST, missing_values
 from bigembed.runtime.blocks import Array
 from bigembed.store import AnyPath, at
 
@@ -141,6 +141,8 @@ class DelimitedReader:
                     raise missing_values(self._numbered(), len(self.shape) == 1)
                 coded.refuse_unknown(part, self.categories, self.strict, first + low, f"{self.path}: ")
                 rows = batch_rows_of(part, self.columns, self.dtype, self.categories)
+                if rows.dtype.kind == "f" and np.isinf(rows).any():
+                    self._refuse_infinite()
                 if not looked and rows.dtype.kind == "f" and (np.abs(rows) >= EXACT).any():
                     self._refuse_rounded()
                     looked = True
@@ -153,6 +155,21 @@ class DelimitedReader:
         numbers = ("null", "bool", *reader.FLOATS, *reader.INTEGERS)
         found = {one.name for batch in self.batches("") for one in batch.schema if str(one.type) not in numbers}
         return [name for name in self.columns if name in found]
+
+    def _refuse_infinite(self) -> None:
+        """InputError that names the columns and the rows with infinity, which is written so, or is beyond float64."""
+        counts, found = Counter[str](), []
+        for _, start, batch in self._numbered():
+            wrong = np.isinf(batch_rows_of(batch, self.columns, self.dtype, self.categories))
+            counts.update(dict(zip(self.columns, wrong.sum(axis=0).tolist(), strict=True)))
+            found += (start + np.flatnonzero(wrong.any(axis=1))).tolist()
+        columns = reader.listed(f"{name} ({count})" for name, count in counts.items() if count)
+        rows = ", ".join(map(str, found[:FIRST])) + (", …" if len(found) > FIRST else "")
+        raise InputError(
+            f"{self.path}: values are infinite in the columns {columns}: in {len(found)} of {self.shape[0]} rows, "
+            f"which are {rows} (counted from 0). Infinity is not a missing value, and no method takes it (a number "
+            "beyond 1.8e308 is infinite, too): look where it comes from, and write a number, or an empty field"
+        )
 
     def _refuse_rounded(self) -> None:
         """InputError where the text of a number is a whole one that float64 would round."""
@@ -187,7 +204,7 @@ class DelimitedReader:
                 column_types={name: getattr(arrow, kinds.get(name, kind))() for name in self.columns if kind},
                 true_values=TRUE,
                 false_values=FALSE,
-                strings_can_be_null=self.dtype != reader.TEXT,
+                strings_can_be_null=self.dtype != reader.TEXT and self.categories.keys().isdisjoint(self.columns),
                 decimal_point=self.decimal,
             ),
         }
@@ -200,7 +217,8 @@ class DelimitedReader:
                         use_threads=False, block_size=len(piece), column_names=list(self.names), skip_rows=head
                     )
                     batches = text.read_csv(arrow.BufferReader(piece), read, **options).to_batches()
-                    yield from batches
+                    texts = {} if self.dtype == reader.TEXT else self.categories
+                    yield from (words.with_missing(batch, texts) for batch in batches)
                     before += head + sum(batch.num_rows for batch in batches)
                     head = 0
         except (arrow.ArrowInvalid, OSError, EOFError, BadZipFile, zlib.error, csv.Error) as error:
@@ -282,13 +300,18 @@ def open_delimited(path: AnyPath, choice: reader.Choice) -> DelimitedReader:
     opened = replace(opened, categories=known)
     todo, rows = tuple(name for name, texts in known.items() if not texts), 0
 
+    held: Counter[tuple[str, str]] = Counter()
+
     def counted() -> Iterator[Any]:
         nonlocal rows
-        for batch in replace(opened, columns=todo or wanted[:1]).batches("string"):
+        asked: dict[str, Any] = {"columns": tuple(known) or wanted[:1], "categories": dict.fromkeys(known, ())}
+        for batch in replace(opened, **asked).batches("string"):
             rows += batch.num_rows
+            held.update(words.in_columns(batch, known))
             yield batch
 
     found = coded.texts_of(path, counted(), todo)
+    words.say(path, held, known)
     return replace(opened, shape=(rows, len(wanted)), categories={**known, **found}).as_numbers()
 
 
