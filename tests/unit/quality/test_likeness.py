@@ -258,7 +258,7 @@ def test_rows_beyond_what_was_read_of_a_sorted_file_are_not_far(monkeypatch: Any
     """A fit looks at some blocks of many rows. Of a column that rises from block to block these say no range."""
     monkeypatch.setattr(blocks, "MAX_BLOCK_ROWS", 500)
     monkeypatch.setattr(blocks, "MIN_BLOCK_ROWS", 500)
-    monkeypatch.setattr(preprocessing, "SPREAD", 2_000)
+    monkeypatch.setattr(sampling, "SPREAD", 2_000)
     rng = np.random.default_rng(0)
     rows = np.column_stack([rng.lognormal(3, 1.5, 20_000), rng.normal(size=20_000), rng.lognormal(3, 1, 20_000)])
     fitted = be.PCA(2).fit(rows[np.argsort(rows[:, 0])])
