@@ -12,7 +12,7 @@ from sklearn import datasets
 
 import bigembed as be
 from bigembed.errors import MapWarning
-from bigembed.estimator import extension_of, preprocessing, run_of
+from bigembed.estimator import extension_of, run_of, sampling
 from bigembed.estimator.likeness import warn_of_unlike
 from bigembed.estimator.transform import new_rows
 from bigembed.quality.likeness import column_limits, far_columns, more_missing, outside, reach_of
