@@ -6,6 +6,7 @@ import bz2
 import csv
 import gzip
 import re
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
-from bigembed.errors import InputError, needed
+from bigembed.errors import FeatureNamesWarning, InputError, needed
 from bigembed.rows import categories as coded
 from bigembed.rows import reader
 from bigembed.rows.exact import EXACT
@@ -338,6 +339,8 @@ def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
             lines = records.line_num
             decimal = "," if separator == ";" and _by_comma(chain([first], islice(records, LOOKED_AT))) else "."
             head = 0 if _is_row(_two(file, separator), decimal) else lines
+            if (separator, decimal) == (";", ".") and head:
+                _warn_of_thousands(path, islice(_records(file, separator), 1, LOOKED_AT), first)
     except csv.Error as error:
         said = (
             f"{path}: its first lines are no lines of a table ({error}). Is a quote never closed? Or do "
@@ -353,6 +356,11 @@ def _first_line(path: AnyPath) -> tuple[str, str, list[str], int]:
     if not any(one.strip() for one in first):
         raise InputError(f"{path}: empty, or its first line is; rows of numbers are needed, one a line")
     return separator, decimal, first, head
+
+
+def _warn_of_thousands(path: AnyPath, records: Iterable[Sequence[str]], names: Sequence[str]) -> None:
+    if said := faults.by_thousands(records, names):
+        warnings.warn(f"{path}: {said}", FeatureNamesWarning, stacklevel=2)
 
 
 def _other_encoding(path: AnyPath) -> InputError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 SHOWN = 40
@@ -11,6 +12,9 @@ SHOWN = 40
 LINE = 1 << 26
 """Bytes of a line at the most."""
 WIDER = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
+GROUPED, SMALL = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+"), re.compile(r"[-+]?\d{1,3}")
+LEAST = 3
+"""Numbers with points between their thousands from which they are taken for such."""
 TIME = re.compile(r"\d[-./:]\d\d?[-./:]\d")
 """How a date or a time of day is written."""
 
@@ -39,6 +43,31 @@ def of_first_line(message: str, first: str) -> str:
         f"comment or a title, and not the names of the columns, take out what stands before these: tail -n +{row} "
         "FILE > NEW.csv"
     )
+
+
+def by_thousands(records: Iterable[Sequence[str]], names: Sequence[str]) -> str:
+    """Return what to say where points may separate thousands, as in German, or nothing.
+
+    So they do where the numbers of a column that have a point have three digits after each, three of them at least, and
+    all others are whole ones of up to three digits.
+
+    >>> by_thousands([["11.257"], ["950"], ["1.004"], ["2.500"]], ["revenue"])[:59]
+    'column revenue: numbers such as 11.257 have three digits af'
+    >>> by_thousands([["11.257"], ["950.5"], ["1.004"], ["2.500"]], ["revenue"])
+    ''
+    """
+    whole = [record for record in records if len(record) == len(names)]
+    for number, name in enumerate(names):
+        fields = [record[number] for record in whole if record[number]]
+        grouped = [field for field in fields if GROUPED.fullmatch(field)]
+        plain = [field for field in fields if SMALL.fullmatch(field)]
+        if len(grouped) >= LEAST and plain and len(grouped) + len(plain) == len(fields):
+            return (
+                f"column {name}: numbers such as {grouped[0]} have three digits after each point, and others, such as "
+                f"{plain[0]}, have none. If the point separates thousands, they are read a thousand times too small: "
+                "write numbers without it"
+            )
+    return ""
 
 
 def of_encoding(raw: Any) -> str:

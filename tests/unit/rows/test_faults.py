@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -79,3 +81,28 @@ def test_dates_have_the_same_remedy_in_files(tmp_path):
     with pytest.raises(InputError, match="invalid value") as caught:
         ingested(tmp_path, "a,b\n1,x\n2,y\n")
     assert COUNTS not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("revenue", "warned"),
+    [
+        (["11.257", "950", "1.004", "2.500", "17"], True),
+        (["1.257", "950", "-1.004", "-7", "2.500"], True),
+        (["11.257", "9.500", "1.004", "2.500", "1.000"], False),  # (three decimals, as some programs write them)
+        (["11.257", "950.5", "1.004", "2.500", "17"], False),
+        (["0.257", "950", "1.004", "2.500", "17"], False),
+        (["1.257", "950", "1004", "2.500", "17"], False),
+    ],
+)
+def test_points_that_may_separate_thousands_are_said(tmp_path, revenue, warned):
+    lines = ["x;revenue", *(f"{number};{one}" for number, one in enumerate(revenue))]
+    (tmp_path / "german.csv").write_text("\n".join(lines) + "\n")
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        ingest(tmp_path / "german.csv", tmp_path / "rows.zarr")
+    wanted = "column revenue: numbers such as .* a thousand times too small"
+    assert [bool(re.search(wanted, str(one.message))) for one in given] == [True] * warned
+    (tmp_path / "plain.csv").write_text("\n".join(lines).replace(";", ",") + "\n")  # (between commas nobody writes so)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ingest(tmp_path / "plain.csv", tmp_path / "others.zarr")
