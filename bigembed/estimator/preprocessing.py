@@ -325,7 +325,7 @@ def _cost_of_drawn(source: RowSource) -> Cost:
     sample = drawn, source.width, source.work
     return Cost.of(
         reads=[rows_of(source, share)],
-        writes=[] if source.sparse else [*kept_arrays(source), ArraySpec(GROUPED, source.width, dtype="u1")],
+        writes=[] if source.sparse else [*kept_arrays(source), ArraySpec(GROUPED, source.width, dtype="?")],
         task=[*window_of(source), ArraySpec("drawn rows", *sample, times=3)],
         coordinator=[ArraySpec("drawn rows", *sample, times=6), ArraySpec("distances of pairs", pairs, times=8)],
         passes=share,
