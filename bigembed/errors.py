@@ -153,8 +153,11 @@ class DegenerateWarning(BigembedWarning):
 
 
 class FeatureNamesWarning(BigembedWarning):
-    """Names of columns, or of rows, are missing: their order is not checked, or some rows have no value. Or what stands
-    in a table may be read in two ways: a word such as NA as text, a point between thousands as that before decimals."""
+    """Names of columns or rows are missing, so that their order is not checked or some rows have no value.
+
+    Or what stands in a table may be read in two ways: a word such as NA as text, a point between thousands as one
+    before decimals.
+    """
 
 
 class DamageWarning(BigembedWarning):
